@@ -1,0 +1,1 @@
+"""The bus: messages, subjects, streams and their guarantees. Knows NATS, never torch."""

@@ -1,0 +1,1 @@
+"""One typed schema and the recipes. Importing this imports no torch."""

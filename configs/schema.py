@@ -1,0 +1,342 @@
+"""The run's one config: every actor reads the same file and the same resolved values.
+
+A recipe is a TOML file with a table per class below (`configs/demo.toml`); `configs.load` reads it, applies `extends`
+and overrides by dotted name, and refuses unknown keys with the nearest known one. Units are in the names.
+"""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from core.identity import digest_json
+
+
+class Section(BaseModel):
+    """Base of all tables: unknown keys are refused, values don't change after loading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class Run(Section):
+    name: str = Field(default="run", pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")
+    """Names the run's folder and prefixes its streams; lower-case letters, digits and '-'."""
+    folder: str = "runs"
+    """Where run folders are made; this run's is folder/name."""
+    seed: int = 0
+    """Every draw of the run is derived from it."""
+    steps: int = Field(default=100, ge=1)
+    """Optimizer updates until the run is finished."""
+
+
+class Bus(Section):
+    url: str = ""
+    """A running nats-server, e.g. nats://broker:4222. Empty: the supervisor starts one of its own in the run folder."""
+    token: str = ""
+    """Token of that server; NATS_TOKEN in the environment wins. The embedded server makes a random one."""
+    port: int = Field(default=0, ge=0, le=65535)
+    """Port of the embedded server on loopback; 0 takes a free one."""
+    monitor_port: int = Field(default=0, ge=0, le=65535)
+    """Port of the embedded server's monitoring page on loopback; 0 takes a free one."""
+    ack_wait_s: float = Field(default=60.0, ge=2.0)
+    """Work that nobody beats for this long is redelivered; workers beat three times in it."""
+    beat_s: float = Field(default=2.0, gt=0)
+    """How often an actor says that it is alive."""
+    dead_after_s: float = Field(default=7.0, gt=0)
+    """An actor without a beat for this long counts as dead; its deliveries are handed on."""
+    max_worker_deaths: int = Field(default=3, ge=1)
+    """Work that was in the hands of this many workers when they died is poison: given up and recorded."""
+
+    @model_validator(mode="after")
+    def _beats_fit(self) -> "Bus":
+        if self.dead_after_s < 2 * self.beat_s:
+            raise ValueError(f"dead_after_s = {self.dead_after_s} must be at least twice beat_s = {self.beat_s}")
+        return self
+
+
+class Model(Section):
+    path: str
+    """A Hugging Face model folder (config, safetensors, tokenizer with chat template), or a hub name."""
+    revision: str = ""
+    """Pinned hub revision; empty for a local folder."""
+    dtype: Literal["float32", "bfloat16"] = "bfloat16"
+    """Compute type in learner and engine; master weights are float32."""
+    context_tokens: int = Field(default=0, ge=0)
+    """Longest prompt + completion; 0 takes the model's own limit."""
+
+
+class TaskSource(Section):
+    """One source of tasks; several are concatenated."""
+
+    kind: Literal["starter", "composed", "folder", "jsonl", "huggingface"]
+    path: str = ""
+    """Folder, file or data set name, for the kinds that need one."""
+    revision: str = ""
+    """Pinned revision, for `huggingface`."""
+    split: Literal["train", "heldout", "all"] = "all"
+    """Which side of the split by operator structure."""
+    levels: tuple[int, ...] = ()
+    """Only these levels; empty takes all."""
+    count: int = Field(default=0, ge=0)
+    """How many; for `composed` how many to make, elsewhere 0 takes all."""
+    seed: int = 0
+    """Of the generator, or of the choice when `count` takes a part."""
+
+    @model_validator(mode="after")
+    def _complete(self) -> "TaskSource":
+        if self.kind in ("folder", "jsonl", "huggingface") and not self.path:
+            raise ValueError(f"a task source of kind {self.kind!r} needs a path")
+        if self.kind == "composed" and not self.count:
+            raise ValueError("a task source of kind 'composed' needs a count")
+        return self
+
+
+class Tasks(Section):
+    train: tuple[TaskSource, ...] = (TaskSource(kind="starter", split="train"),)
+    heldout: tuple[TaskSource, ...] = (TaskSource(kind="starter", split="heldout"),)
+    backend: Literal["triton", "cuda"] = "triton"
+    """What the policy is asked to write."""
+
+
+class Sampler(Section):
+    groups_per_step: int = Field(default=8, ge=1)
+    """Groups that one optimizer update trains on."""
+    group_size: int = Field(default=8, ge=1)
+    """Episodes of one task that are compared with each other."""
+    max_staleness: int = Field(default=2, ge=0)
+    """Most policy versions between a training step and the oldest token that it trains on; 0 is synchronous."""
+    window: int = Field(default=0, ge=0)
+    """The learner takes no group admitted this many or more after the oldest open one; 0: groups_per_step, which bounds
+    staleness at exactly max_staleness."""
+    order: Literal["shuffled", "sequential"] = "shuffled"
+
+
+class Episodes(Section):
+    max_turns: int = Field(default=3, ge=1)
+    credit: Literal["turn", "trajectory"] = "turn"
+    """turn: every turn is a sample with R_t = Σ_{i≥t} γ^(i-t) s_i. trajectory: one sample with R = Σ γ^t s_t."""
+    gamma: float = Field(default=0.4, ge=0, le=1)
+    success_score: float = 1.3
+    """A turn that scores this much ends the episode."""
+    zero_turns: int = Field(default=2, ge=0)
+    """So many zero-scored turns in a row end the episode; 0 turns this off."""
+    deadline_s: float = Field(default=900.0, gt=0)
+    """An episode that takes longer becomes a tombstone, so that the window always moves."""
+    prompt: Literal["kernelbench", "compact"] = "kernelbench"
+    """Wording of the prompts; compact is for small policies that were taught it."""
+    thinking: bool = False
+    """For chat templates that know it."""
+
+
+class Reward(Section):
+    shape: Literal["graded", "kevin", "milestone", "threshold"] = "graded"
+    """graded: 0.1 compiled, 0.3 correct, + clip(speedup - 1, 0, 2). kevin: 0.3·correct + speedup. milestone: -1, 1, 2, 3.
+    threshold: 1 when correct and speedup ≥ `threshold`."""
+    compiled: float = 0.1
+    correct: float = 0.3
+    speed_cap: float = Field(default=2.0, ge=0)
+    threshold: float = 1.0
+
+
+class Rollout(Section):
+    engine: Literal["transformers", "vllm"] = "vllm"
+    max_new_tokens: int = Field(default=4096, ge=1)
+    temperature: float = Field(default=1.0, ge=0)
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    groups_in_flight: int = Field(default=8, ge=1)
+    """Groups that one generator plays at once."""
+    batch_rows: int = Field(default=64, ge=1)
+    """Most sequences that the transformers engine decodes at once."""
+    threads: int = Field(default=0, ge=0)
+    """Torch threads; 0 leaves it to torch."""
+    verdict_timeout_s: float = Field(default=300.0, gt=0)
+    """A verdict that takes longer ends the episode with a tombstone."""
+
+
+class Judge(Section):
+    device_class: str = Field(default="cpu", pattern=r"^[a-z0-9_]+$")
+    """`cpu`, or the GPU type that judges this run, e.g. `h100`: verdicts of other hardware can't reach its rewards."""
+    workers: int = Field(default=2, ge=1)
+    """Candidates that one evaluator judges at once."""
+    profile: Literal["cpu", "small", "full"] = "cpu"
+    """Sizes used for correctness."""
+    draws: int = Field(default=3, ge=2)
+    """Input draws per candidate: fresh secret seeds, several distributions and scales."""
+    target: str = ""
+    """Cross-compile for this GPU as well, e.g. `cuda:90` or `hip:gfx942`; empty skips the stage."""
+    speed: Literal["none", "modelled", "measured"] = "modelled"
+    wall_s: float = Field(default=20.0, gt=0)
+    """Time for one candidate, imports apart."""
+    compile_wall_s: float = Field(default=20.0, gt=0)
+    memory_mb: int = Field(default=2048, ge=256)
+    output_kb: int = Field(default=64, ge=1)
+    """What a candidate may print before it is cut off."""
+    isolation: Literal["auto", "namespaces", "basic"] = "auto"
+    """auto takes the strongest level that this machine allows; `namespaces` refuses to judge without it."""
+    retries: int = Field(default=2, ge=0)
+    """Tries again after trouble on our side, before the verdict is `infra`."""
+    cache: bool = True
+    """Answer from a verdict that stands for the same key."""
+
+    def identity(self) -> dict[str, Any]:
+        """The settings that can change a verdict; they are part of every candidate key."""
+        return {
+            name: getattr(self, name)
+            for name in ("profile", "draws", "target", "speed", "wall_s", "compile_wall_s", "memory_mb", "output_kb")
+        }
+
+
+class Learner(Section):
+    ranks: int = Field(default=1, ge=1)
+    """Processes of the learner, one GPU each (or gloo on the CPU)."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    lr: float = Field(default=1e-6, gt=0)
+    warmup_steps: int = Field(default=0, ge=0)
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    betas: tuple[float, float] = (0.9, 0.999)
+    weight_decay: float = Field(default=0.0, ge=0)
+    grad_clip: float = Field(default=1.0, gt=0)
+    baseline: Literal["leave_one_out", "mean", "none"] = "leave_one_out"
+    """Compared within (group, turn, role)."""
+    std_normalisation: bool = False
+    clip_low: float = Field(default=0.2, gt=0, lt=1)
+    clip_high: float = Field(default=0.28, gt=0)
+    proximal: Literal["recompute", "behaviour"] = "recompute"
+    """The policy that the clip is around: recomputed before the update (then token TIS corrects for the rest), or the
+    one that sampled (then the ratio itself is the correction)."""
+    tis_cap: float = Field(default=2.0, gt=0)
+    """Token importance weights are cut here."""
+    kl_coef: float = Field(default=0.01, ge=0)
+    """Against the starting policy, k3, in the loss; 0 keeps no reference copy."""
+    entropy_coef: float = Field(default=0.001, ge=0)
+    denominator: Literal["token", "sequence", "constant"] = "token"
+    """The global number that the loss is divided by."""
+    max_tokens_per_rank: int = Field(default=16384, ge=64)
+    """Tokens in one packed micro-batch."""
+    activation_checkpointing: bool = False
+    compile: bool = False
+    threads: int = Field(default=0, ge=0)
+
+
+class Weights(Section):
+    transport: Literal["filesystem"] = "filesystem"
+    folder: str = ""
+    """Where weights are handed over (a shared folder, or /dev/shm on one machine); empty: run folder/weights."""
+    keep: int = Field(default=3, ge=2)
+    """Versions that stay on disk."""
+    apply_timeout_s: float = Field(default=120.0, gt=0)
+    """A generator that does not answer with the fingerprint in this time no longer holds credits back."""
+
+
+class Checkpoints(Section):
+    every_steps: int = Field(default=10, ge=1)
+    keep: int = Field(default=2, ge=1)
+    """Committed checkpoints that stay; the last one is always kept."""
+
+
+class Recorder(Section):
+    wandb: Literal["auto", "offline", "online", "disabled"] = "auto"
+    """auto: online with a key in the environment, else offline."""
+    project: str = "kernelmill"
+    archive: bool = True
+    """Keep every episode in the run folder."""
+
+
+class RunConfig(Section):
+    """The whole of it."""
+
+    run: Run = Run()
+    bus: Bus = Bus()
+    model: Model
+    tasks: Tasks = Tasks()
+    sampler: Sampler = Sampler()
+    episodes: Episodes = Episodes()
+    reward: Reward = Reward()
+    rollout: Rollout = Rollout()
+    judge: Judge = Judge()
+    learner: Learner = Learner()
+    weights: Weights = Weights()
+    checkpoints: Checkpoints = Checkpoints()
+    recorder: Recorder = Recorder()
+
+    @model_validator(mode="after")
+    def _possible(self) -> "RunConfig":
+        if self.judge.speed == "measured" and self.judge.device_class == "cpu":
+            raise ValueError("judge.speed = 'measured' needs a GPU: set judge.device_class, or speed = 'modelled'")
+        if self.learner.baseline != "none" and self.sampler.group_size < 2:
+            raise ValueError(
+                f"learner.baseline = {self.learner.baseline!r} compares within a group, but sampler.group_size = "
+                f"{self.sampler.group_size}: use 2 or more, or baseline = 'none'"
+            )
+        if self.sampler.window > self.credits:
+            raise ValueError(f"sampler.window = {self.sampler.window} exceeds the {self.credits} groups in flight")
+        if self.rollout.temperature == 0:
+            raise ValueError("rollout.temperature = 0 can't be trained on: every sample of a group would be the same")
+        return self
+
+    @property
+    def credits(self) -> int:
+        """Groups that may be admitted and neither trained nor rejected."""
+        return (self.sampler.max_staleness + 1) * self.sampler.groups_per_step
+
+    @property
+    def window(self) -> int:
+        return self.sampler.window or self.sampler.groups_per_step
+
+    def identity_hash(self) -> str:
+        """Hash of what defines the run; an actor with another one may not join."""
+        chosen = self.model_dump(
+            mode="json",
+            include={
+                "run": {"name", "seed"},
+                "model": True,
+                "tasks": True,
+                "sampler": True,
+                "episodes": True,
+                "reward": True,
+                "rollout": {"max_new_tokens", "temperature", "top_p"},
+            },
+        )
+        return digest_json({**chosen, "judge": self.judge.identity()}, size=8)
+
+
+class SftConfig(Section):
+    """`kernelmill sft`: supervised training that makes the policy which reinforcement starts from."""
+
+    class Data(Section):
+        kind: Literal["composed", "jsonl"] = "composed"
+        path: str = ""
+        count: int = Field(default=60000, ge=1)
+        seed: int = 0
+        mistakes: float = Field(default=0.0, ge=0, le=1)
+        """Share of first turns that carry one planted mistake."""
+        repair_mistakes: float = Field(default=0.0, ge=0, le=1)
+        """Share of second turns that still carry one."""
+        second_turns: float = Field(default=0.0, ge=0, le=1)
+        """Share of examples that are second turns: task, failed kernel, feedback, answer."""
+
+    class Architecture(Section):
+        """For a policy from scratch; absent when `model` names one to continue from."""
+
+        vocab: int = 512
+        hidden: int = 192
+        layers: int = 4
+        heads: int = 4
+        kv_heads: int = 2
+        head_dim: int = 48
+        intermediate: int = 512
+        context_tokens: int = 1024
+
+    out: str
+    """Folder of the policy that is made."""
+    model: str = ""
+    """Policy to continue from; empty builds one from `architecture`."""
+    architecture: Architecture = Architecture()
+    data: Data = Data()
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    seed: int = 0
+    steps: int = Field(default=2000, ge=1)
+    rows_per_step: int = Field(default=128, ge=1)
+    lr: float = 3e-3
+    warmup_steps: int = 50
+    weight_decay: float = 0.01
+    grad_clip: float = 1.0

@@ -1,0 +1,1 @@
+"""What the system knows: tasks, episodes, judging, generation, training. No NATS in here; every room works alone."""

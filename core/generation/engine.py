@@ -1,0 +1,73 @@
+"""The engine protocol: ids in; ids, log-probs and versions out.
+
+An engine keeps many requests running at once (continuous batching). Weights may change between two of its steps;
+requests that are running survive, and every token says which version sampled it. Implementations:
+`transformers_engine` (CPU, tests) and `vllm_engine`.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+import numpy as np
+
+
+class Sampling(msgspec.Struct, frozen=True, kw_only=True):
+    """How to sample. With temperature 1 and top_p 1 the log-probs are those of the raw policy."""
+
+    max_new_tokens: int
+    temperature: float = 1.0
+    """0 means greedy; log-probs are then those of the unscaled distribution."""
+    top_p: float = 1.0
+    stop_ids: tuple[int, ...] = ()
+    """Sampling any of these ends the completion; the stop token is part of it."""
+    seed: int | None = None
+    """Makes this request's draws repeatable, whatever runs beside it."""
+
+
+class Completion(msgspec.Struct, frozen=True, kw_only=True):
+    """What was sampled. All three arrays are [completion tokens]."""
+
+    ids: np.ndarray
+    """int32"""
+    logprobs: np.ndarray
+    """float32, natural log, of the distribution sampled from"""
+    versions: np.ndarray
+    """int32, policy version that sampled the token"""
+    finish: str
+    """`stop` or `length`"""
+
+
+class PromptTooLong(ValueError):
+    """The prompt leaves no room for a completion in the model's context."""
+
+
+class Engine(Protocol):
+    """One loaded policy that answers many requests at once."""
+
+    @property
+    def version(self) -> int:
+        """Policy version of the weights in use."""
+        ...
+
+    @property
+    def context_tokens(self) -> int:
+        """Longest prompt + completion, in tokens."""
+        ...
+
+    async def start(self) -> None: ...
+
+    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
+        """Sample one completion. Raises PromptTooLong; cancelling the call gives its slot back at once."""
+        ...
+
+    async def load_weights(self, folder: str, version: int) -> str:
+        """Swap in the weights of `folder` between two steps; running requests go on. Answers with the fingerprint of
+        the weights as loaded (`core.weights.fingerprint`)."""
+        ...
+
+    async def stop(self) -> None: ...
+
+    def gauges(self) -> dict[str, float]:
+        """Named readings: `running`, `waiting`, `tokens_total`, `busy_s`, `paused_s`."""
+        ...
