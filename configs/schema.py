@@ -241,6 +241,17 @@ class Recorder(Section):
     """Keep every episode in the run folder."""
 
 
+class Local(Section):
+    """What `kernelmill up` starts on this machine."""
+
+    generators: int = Field(default=1, ge=0)
+    evaluators: int = Field(default=1, ge=0)
+    restart_after_s: float = Field(default=0.5, ge=0)
+    """Pause before an actor that died is started again; doubles with each death in a row, up to 10 s."""
+    give_up_after: int = Field(default=6, ge=1)
+    """An actor that dies so many times within 20 s of its start ends the run."""
+
+
 class RunConfig(Section):
     """The whole of it."""
 
@@ -257,6 +268,7 @@ class RunConfig(Section):
     weights: Weights = Weights()
     checkpoints: Checkpoints = Checkpoints()
     recorder: Recorder = Recorder()
+    local: Local = Local()
 
     @model_validator(mode="after")
     def _possible(self) -> "RunConfig":
@@ -282,8 +294,8 @@ class RunConfig(Section):
     def window(self) -> int:
         return self.sampler.window or self.sampler.groups_per_step
 
-    def identity_hash(self) -> str:
-        """Hash of what defines the run; an actor with another one may not join."""
+    def identity(self) -> dict[str, Any]:
+        """What defines the run: an actor that means something else may not join."""
         chosen = self.model_dump(
             mode="json",
             include={
@@ -296,7 +308,10 @@ class RunConfig(Section):
                 "rollout": {"max_new_tokens", "temperature", "top_p"},
             },
         )
-        return digest_json({**chosen, "judge": self.judge.identity()}, size=8)
+        return {**chosen, "judge": self.judge.identity()}
+
+    def identity_hash(self) -> str:
+        return digest_json(self.identity(), size=8)
 
 
 class SftConfig(Section):
