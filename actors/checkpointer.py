@@ -42,7 +42,7 @@ class Checkpointer(Actor):
 
     async def _commit(self, written: Path, step: int, position: int) -> None:
         self._positions[step] = position
-        if not written.exists():
+        if not await asyncio.to_thread(written.exists):
             return  # committed before this process started, or replaced by a later incarnation's
         started = time.monotonic()
         try:

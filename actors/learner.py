@@ -48,11 +48,15 @@ class Learner(Actor):
         self._ranks = None
         self._chain = Chain()
         self._chain_seq = 0
-        self._collector = Collector(window=self.config.window)
+        self._collector = self._new_collector()
         self._arrived = asyncio.Event()
         self._incarnation = 0
         self._step = 0
         self._tokens = 0.0
+
+    def _new_collector(self, state: CollectorState | None = None) -> Collector:
+        sampler = self.config.sampler
+        return Collector(groups_per_step=sampler.groups_per_step, window=sampler.window, state=state)
 
     @property
     def _version(self) -> int:
@@ -66,7 +70,7 @@ class Learner(Actor):
             await self._publish_weights()
             while self._step < self.config.run.steps and not self.stopping.is_set():
                 await self._reject_empty_groups()
-                groups = self._collector.ready(self.config.sampler.groups_per_step)
+                groups = self._collector.ready()
                 if groups:
                     await self._train(groups)
                 else:
@@ -94,7 +98,7 @@ class Learner(Actor):
             extra = await self._compute.call(self._ranks.load, str(checkpoint))
             self._step = int(extra["step"])
             state = msgspec.msgpack.decode(extra["collector"], type=CollectorState)
-            self._collector = Collector(window=self.config.window, state=state)
+            self._collector = self._new_collector(state)
             log.info("resumed", step=self._step, checkpoint=checkpoint.name)
         await self._append(self._record("incarnation", ()))
 

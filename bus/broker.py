@@ -8,7 +8,7 @@ Semantics that everything above relies on:
   stands. After an ack (work queue) or a trim the same subject is accepted again: a filter, not the guarantee.
 - A fetched delivery is redelivered when neither `in_progress`, `ack` nor `nak` reaches the broker within `ack_wait_s`.
 - `publish(expect_last_seq=n)` succeeds only when the stream's last message on that subject has sequence n (0: none).
-- Nothing waits without a deadline; a deadline that passes raises TimeoutError with a text that says who waited for what.
+- Nothing waits without a deadline; one that passes raises TimeoutError, whose text says who waited for what.
 """
 
 from collections.abc import AsyncIterator, Callable

@@ -31,7 +31,7 @@ class UsageError(Exception):
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="kernelmill",
-        description="Train language models, by asynchronous multi-turn reinforcement learning, to write fast GPU kernels.",
+        description="Train language models to write fast GPU kernels by asynchronous multi-turn RL.",
     )
     subparsers = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name in COMMANDS:

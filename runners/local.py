@@ -155,9 +155,7 @@ def refuse_second_supervisor(folder: RunFolder) -> Any:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        raise UsageError(
-            f"{folder.root} is already running under another `kernelmill up`; stop that one first"
-        ) from None
+        raise UsageError(f"{folder.root} already runs under another `kernelmill up`; stop that one first") from None
     return lock
 
 

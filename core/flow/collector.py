@@ -1,9 +1,13 @@
 """The learner's collector: episodes in, complete groups out, each at most once, none too far ahead of the oldest.
 
-Window rule: a group may be taken only while fewer than `window` groups that were admitted before it (from the oldest
-open one on, rejected ones not counted) stand in front of it. With window = groups per step that is first in, first out,
-and together with the credits of `core.flow.admission` it bounds staleness at exactly max_staleness; a larger window lets
-later groups overtake a straggler at a known price.
+Window rule: a group may be taken when it is among the next `groups_per_step` open ones, or less than
+window - groups_per_step admissions beyond the oldest one that is not complete (rejected ones in between not counted);
+complete groups go oldest first. With window = groups_per_step (the default) that is first in, first out, and together
+with the credits of `core.flow.admission` staleness is at most max_staleness. A larger window lets later groups
+overtake a straggler, for at most max_staleness + (window - 1) // groups_per_step.
+
+(One window counted from the oldest open group would stand still: with window 3 and two groups a step, groups 1 and 2
+overtake group 0, which then waits in its window alone, for ever.)
 
 The collector's `state` goes into every checkpoint: consumed group ids roll back together with the weights.
 """
@@ -69,9 +73,11 @@ class CollectorState(msgspec.Struct, frozen=True, kw_only=True):
 class Collector:
     """Collects by group id, counts by admission number. Feed it every message of the log from `position` on."""
 
-    def __init__(self, *, window: int, state: CollectorState | None = None) -> None:
+    def __init__(self, *, groups_per_step: int, window: int = 0, state: CollectorState | None = None) -> None:
+        """`window` 0 means groups_per_step."""
         state = state or CollectorState()
-        self._window = window
+        self._groups_per_step = groups_per_step
+        self._overtaking = max(0, (window or groups_per_step) - groups_per_step)
         self.next_seq = state.position
         self._consumed = {state.consumed[i : i + 16] for i in range(0, len(state.consumed), 16)}
         self._oldest = state.oldest_open
@@ -103,10 +109,20 @@ class Collector:
         """Complete groups without anything to train on; to be recorded and consumed at once."""
         return [g for g in self._by_admission() if g.complete and not g.trainable]
 
-    def ready(self, groups_per_step: int) -> list[Group]:
-        """The groups of the next step, oldest first; empty while there are fewer than `groups_per_step`."""
-        found = [g for g in self._by_admission() if g.complete and g.trainable and self._in_window(g.admission)]
-        return found[:groups_per_step] if len(found) >= groups_per_step else []
+    def ready(self) -> list[Group]:
+        """The groups of the next step, oldest first; empty while there are fewer than groups_per_step."""
+        straggler = self._oldest_incomplete()
+        found = [
+            g
+            for g in self._by_admission()
+            if g.complete
+            and g.trainable
+            and (
+                self._between(self._oldest, g.admission) < self._groups_per_step
+                or self._between(straggler, g.admission) <= self._overtaking
+            )
+        ]
+        return found[: self._groups_per_step] if len(found) >= self._groups_per_step else []
 
     def consume(self, outcomes: list[GroupOutcome]) -> None:
         """These groups are done with, together with the step that records them."""
@@ -144,6 +160,14 @@ class Collector:
     def _by_admission(self) -> list[Group]:
         return sorted(self._open.values(), key=lambda group: group.admission)
 
-    def _in_window(self, admission: int) -> bool:
-        rejected_between = sum(self._oldest < a < admission for a in self._ahead_rejected)
-        return admission - self._oldest - rejected_between < self._window
+    def _oldest_incomplete(self) -> int:
+        """The smallest admission number that is neither consumed nor completely here."""
+        complete = {group.admission for group in self._open.values() if group.complete}
+        admission = self._oldest
+        while admission in complete or admission in self._ahead:
+            admission += 1
+        return admission
+
+    def _between(self, first: int, admission: int) -> int:
+        """How many admissions `admission` is behind `first`, rejected ones not counted; negative when before it."""
+        return admission - first - sum(first < a < admission for a in self._ahead_rejected)
