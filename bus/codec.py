@@ -49,7 +49,7 @@ def _tag(cls: type[Message]) -> str:
 
 _encoder = msgspec.msgpack.Encoder()
 _head = msgspec.msgpack.Decoder(_Head)
-_any = msgspec.msgpack.Decoder(Union[ALL])  # type: ignore[valid-type]  # noqa: UP007
+_any = msgspec.msgpack.Decoder(Union[ALL])  # noqa: UP007
 _typed: dict[type[Message], msgspec.msgpack.Decoder] = {cls: msgspec.msgpack.Decoder(cls) for cls in ALL}
 TYPES: dict[str, type[Message]] = {_tag(cls): cls for cls in ALL}
 """Tag on the wire -> message class."""

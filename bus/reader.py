@@ -1,0 +1,122 @@
+"""Logs, read by position: batches of standing messages straight from the stream, without a consumer on the server.
+
+Nothing on the server remembers a reader, so there is nothing to lose in a restart. Waiting is done on the server's
+announcements of what it stored (headers only); a reader looks again after a reconnect, and once a second in any case.
+"""
+
+import asyncio
+from datetime import datetime
+
+import msgspec
+from nats.aio.msg import Msg
+
+from bus.connection import Connection, NatsSubscription, status
+from bus.jetstream import STORED
+
+MAX_READ_BYTES = 32 * 1024 * 1024
+"""The server cuts connections that have more than 64 MB outstanding."""
+_ANSWER_S = 10.0
+_LOOK_AGAIN_S = 1.0
+_END, _NOTHING = "204", "404"
+
+
+class Stored(msgspec.Struct, frozen=True, kw_only=True):
+    """A standing message with its headers."""
+
+    seq: int
+    subject: str
+    data: bytes
+    at: float
+    headers: dict[str, str]
+
+
+class Reader:
+    """Reads of one connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._signals: dict[str, _Signal] = {}
+        connection.on_reconnect(self._look_again)
+
+    async def read(self, stream: str, from_seq: int, limit: int, timeout_s: float) -> list[Stored]:
+        """Messages from `from_seq` on, waiting up to `timeout_s` for the first. Empty only when the server said so;
+        TimeoutError when it can't be asked."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        signal = await self._signal(stream) if timeout_s > 0 else None
+        while True:
+            seen = signal.count if signal else 0
+            found = await self._batch(stream, from_seq, limit, max(deadline, loop.time() + _ANSWER_S))
+            if found or signal is None or loop.time() >= deadline:
+                return found
+            await signal.wait(seen, min(deadline, loop.time() + _LOOK_AGAIN_S))
+
+    async def last(self, stream: str, subject: str) -> Stored | None:
+        deadline = asyncio.get_running_loop().time() + _ANSWER_S
+        what = f"the last message of {stream} on {subject}"
+        answer = await self._connection.request(
+            f"$JS.API.DIRECT.GET.{stream}.{subject}", b"", deadline=deadline, what=what
+        )
+        return None if status(answer) else _stored(answer)
+
+    async def _batch(self, stream: str, from_seq: int, limit: int, deadline: float) -> list[Stored]:
+        body = {"seq": max(from_seq, 1), "next_by_subj": ">", "batch": limit, "max_bytes": MAX_READ_BYTES}
+        answers = await self._connection.collect(
+            f"$JS.API.DIRECT.GET.{stream}",
+            msgspec.json.encode(body),
+            lambda answer: status(answer) != "",
+            deadline=deadline,
+            what=f"messages of {stream} from #{from_seq}",
+        )
+        end = status(answers.pop())
+        if end not in (_END, _NOTHING):
+            raise RuntimeError(f"reading {stream} from #{from_seq}: the server answered {end}")
+        return [_stored(answer) for answer in answers]
+
+    async def _signal(self, stream: str) -> "_Signal":
+        signal = self._signals.get(stream)
+        if signal is None:
+            signal = self._signals[stream] = _Signal()
+            signal.subscription = self._connection.subscribe(f"{STORED}.{stream}.>", signal.fire)
+        assert signal.subscription is not None
+        await signal.subscription.started()
+        return signal
+
+    def _look_again(self) -> None:
+        for signal in self._signals.values():
+            signal.fire("", b"")
+
+
+class _Signal:
+    """Something was stored in a stream."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.subscription: NatsSubscription | None = None
+        self._event = asyncio.Event()
+
+    def fire(self, subject: str, data: bytes) -> None:
+        self.count += 1
+        self._event.set()
+        self._event = asyncio.Event()
+
+    async def wait(self, seen: int, deadline: float) -> None:
+        """Until something was stored since `count` was `seen`, or `deadline` (loop time)."""
+        if self.count != seen:
+            return
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._event.wait()
+        except TimeoutError:
+            return
+
+
+def _stored(message: Msg) -> Stored:
+    headers = message.headers or {}
+    return Stored(
+        seq=int(headers["Nats-Sequence"]),
+        subject=headers["Nats-Subject"],
+        data=message.data,
+        at=datetime.fromisoformat(headers["Nats-Time-Stamp"]).timestamp(),
+        headers=headers,
+    )
