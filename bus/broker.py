@@ -42,6 +42,18 @@ class TooLarge(BusError):
     """The message is above the limit; it must go by claim check."""
 
 
+class Missing(BusError):
+    """The stream, consumer or bucket does not exist; `ensure` was not called for this run, or not with this table."""
+
+
+class Unreachable(BusError):
+    """No server answered when connecting, or it refused the token."""
+
+
+class ConnectionLost(BusError):
+    """The connection is over for good: closed here, or by the server. The process is expected to end."""
+
+
 class StreamSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A stream as the topology table states it."""
 
@@ -148,8 +160,8 @@ class Broker(Protocol):
     async def publish(
         self, subject: str, data: bytes, *, expect_last_seq: int | None = None, timeout_s: float = 10.0
     ) -> int:
-        """Store a message and return its sequence; repeats itself over reconnects until `timeout_s`. A repeat of what was
-        stored although its answer was lost returns the same sequence, within a minute; a caller that tries again
+        """Store a message and return its sequence; repeats itself over reconnects until `timeout_s`. A repeat of what
+        was stored although its answer was lost returns the same sequence, within a minute; a caller that tries again
         itself, after TimeoutError, sees SubjectTaken (unique) or SequenceConflict (compare-and-set)."""
         ...
 

@@ -23,24 +23,12 @@ import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from bus.broker import BusError
+from bus.broker import BusError, ConnectionLost, Missing, Unreachable
 
 log = structlog.get_logger(__name__)
 
 _OLDEST_SERVER = (2, 11)
 """Markers for expired keys and batched direct reads."""
-
-
-class ConnectionLost(BusError):
-    """The server ended this connection for good, or it was closed here."""
-
-
-class Unreachable(BusError):
-    """No server answered when connecting, or it refused the token."""
-
-
-class NoAnswerer(BusError):
-    """Nobody serves this subject: the stream or consumer does not exist."""
 
 
 class _Lost(Exception):
@@ -121,7 +109,7 @@ class Connection:
         self, subject: str, data: bytes, *, deadline: float, what: str, headers: dict[str, str] | None = None
     ) -> Msg:
         """One answer, asking again after a reconnect until `deadline` (loop time). Raises TimeoutError that says `what`
-        was waited for, NoAnswerer, ConnectionLost."""
+        was waited for, Missing, ConnectionLost."""
         answers = await self.collect(subject, data, lambda _: True, deadline=deadline, what=what, headers=headers)
         return answers[0]
 
@@ -152,7 +140,7 @@ class Connection:
             # A server that just came back may take a moment until it serves its streams again.
             nobody_until = nobody_until or loop.time() + 1.0
             if loop.time() + 0.05 > min(nobody_until, deadline):
-                raise NoAnswerer(f"nobody serves {subject!r}: {what}; was `ensure` called for this run?")
+                raise Missing(f"nobody serves {subject!r}: {what}; was `ensure` called for this run?")
             await asyncio.sleep(0.05)
 
     async def ask(

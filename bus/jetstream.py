@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from bus.broker import BucketSpec, BusError, ConsumerSpec, StreamSpec, Topology, TopologyDrift
+from bus.broker import BucketSpec, BusError, ConsumerSpec, Missing, StreamSpec, Topology, TopologyDrift
 from bus.connection import Connection
 
 STORED = "stored"
@@ -32,19 +32,20 @@ class ApiError(BusError):
         self.code = code
 
 
-NOT_FOUND = (10037, 10059, 10014)
-"""Message, stream, consumer."""
+_NOT_FOUND = (10059, 10014)
+"""Stream, consumer."""
 
 
 async def call(connection: Connection, subject: str, body: dict[str, Any], what: str) -> dict[str, Any]:
-    """One call of the server's JetStream API. Raises ApiError, TimeoutError."""
+    """One call of the server's JetStream API. Raises Missing, ApiError, TimeoutError."""
     deadline = asyncio.get_running_loop().time() + _API_S
     data = msgspec.json.encode(body) if body else b""
     reply = await connection.request(f"$JS.API.{subject}", data, deadline=deadline, what=what)
     answer: dict[str, Any] = msgspec.json.decode(reply.data)
     error = answer.get("error")
     if error:
-        raise ApiError(what, error.get("err_code", error.get("code", 0)), error.get("description", ""))
+        code, description = error.get("err_code", error.get("code", 0)), error.get("description", "")
+        raise Missing(f"{what}: {description}") if code in _NOT_FOUND else ApiError(what, code, description)
     return answer
 
 
@@ -71,9 +72,8 @@ async def ensure(connection: Connection, topology: Topology) -> None:
 async def _create(connection: Connection, info: str, create: str, body: dict[str, Any], what: str) -> dict[str, Any]:
     try:
         return await call(connection, info, {}, f"looking for {what}")
-    except ApiError as error:
-        if error.code not in NOT_FOUND:
-            raise
+    except Missing:
+        pass
     try:
         return await call(connection, create, body, f"creating {what}")
     except ApiError as error:

@@ -31,7 +31,7 @@ from bus.broker import (
 from bus.buckets import Buckets
 from bus.connection import Connection, NatsSubscription
 from bus.delivery import NatsDelivery, Puller, answer
-from bus.jetstream import NOT_FOUND, ApiError, call, ensure
+from bus.jetstream import ApiError, call, ensure
 from bus.reader import Reader, Stored
 from bus.window import Window
 
@@ -66,7 +66,7 @@ class NatsBroker:
 
     @classmethod
     async def connect(cls, url: str, token: str = "", *, name: str, deadline_s: float = 10.0) -> "NatsBroker":
-        """Connect, trying until `deadline_s`; raises `connection.Unreachable`. `name` shows in the server's pages."""
+        """Connect, trying until `deadline_s`; raises Unreachable. `name` shows in the server's pages."""
         return cls(await Connection.open(url, token, name=name, deadline_s=deadline_s))
 
     async def ensure(self, topology: Topology) -> None:
@@ -137,7 +137,7 @@ class NatsBroker:
         try:
             await call(self._connection, f"STREAM.MSG.DELETE.{stream}", {"seq": seq, "no_erase": True}, what)
         except ApiError as error:
-            if error.code in (*NOT_FOUND, _DELETE_FAILED):
+            if error.code in _GONE:
                 return None
             raise
         return found[0].data
@@ -187,7 +187,8 @@ class NatsBroker:
         await self._connection.close()
 
 
-_DELETE_FAILED = 10057
+_GONE = (10037, 10057)
+"""No such message, and deleting it failed."""
 
 
 def _refusal(what: str, error: dict[str, Any]) -> BusError:

@@ -10,6 +10,7 @@ from datetime import datetime
 import msgspec
 from nats.aio.msg import Msg
 
+from bus.changes import Changes
 from bus.connection import Connection, NatsSubscription, status
 from bus.jetstream import STORED
 
@@ -35,7 +36,8 @@ class Reader:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._signals: dict[str, _Signal] = {}
+        self._changes: dict[str, tuple[Changes, NatsSubscription]] = {}
+        """Per stream: what it announced, and the subscription to that."""
         connection.on_reconnect(self._look_again)
 
     async def read(self, stream: str, from_seq: int, limit: int, timeout_s: float) -> list[Stored]:
@@ -43,13 +45,14 @@ class Reader:
         TimeoutError when it can't be asked."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
-        signal = await self._signal(stream) if timeout_s > 0 else None
+        changes = await self._announced(stream) if timeout_s > 0 else None
         while True:
-            seen = signal.count if signal else 0
+            seen = changes.count if changes else 0
             found = await self._batch(stream, from_seq, limit, max(deadline, loop.time() + _ANSWER_S))
-            if found or signal is None or loop.time() >= deadline:
+            left_s = deadline - loop.time()
+            if found or changes is None or left_s <= 0:
                 return found
-            await signal.wait(seen, min(deadline, loop.time() + _LOOK_AGAIN_S))
+            await changes.wait(seen, min(left_s, _LOOK_AGAIN_S))
 
     async def last(self, stream: str, subject: str) -> Stored | None:
         deadline = asyncio.get_running_loop().time() + _ANSWER_S
@@ -73,42 +76,18 @@ class Reader:
             raise RuntimeError(f"reading {stream} from #{from_seq}: the server answered {end}")
         return [_stored(answer) for answer in answers]
 
-    async def _signal(self, stream: str) -> "_Signal":
-        signal = self._signals.get(stream)
-        if signal is None:
-            signal = self._signals[stream] = _Signal()
-            signal.subscription = self._connection.subscribe(f"{STORED}.{stream}.>", signal.fire)
-        assert signal.subscription is not None
-        await signal.subscription.started()
-        return signal
+    async def _announced(self, stream: str) -> Changes:
+        if stream not in self._changes:
+            changes = Changes()
+            subscription = self._connection.subscribe(f"{STORED}.{stream}.>", lambda subject, data: changes.fire())
+            self._changes[stream] = (changes, subscription)
+        changes, subscription = self._changes[stream]
+        await subscription.started()
+        return changes
 
     def _look_again(self) -> None:
-        for signal in self._signals.values():
-            signal.fire("", b"")
-
-
-class _Signal:
-    """Something was stored in a stream."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.subscription: NatsSubscription | None = None
-        self._event = asyncio.Event()
-
-    def fire(self, subject: str, data: bytes) -> None:
-        self.count += 1
-        self._event.set()
-        self._event = asyncio.Event()
-
-    async def wait(self, seen: int, deadline: float) -> None:
-        """Until something was stored since `count` was `seen`, or `deadline` (loop time)."""
-        if self.count != seen:
-            return
-        try:
-            async with asyncio.timeout_at(deadline):
-                await self._event.wait()
-        except TimeoutError:
-            return
+        for changes, _ in self._changes.values():
+            changes.fire()
 
 
 def _stored(message: Msg) -> Stored:
