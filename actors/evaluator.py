@@ -94,4 +94,4 @@ class Evaluator(Actor):
         return self._worker.held
 
     def gauges(self) -> dict[str, float]:
-        return {"judged": float(self._worker.done), "judged_cached": float(self._cached), **self._pool.gauges()}
+        return {"verdicts_total": float(self._worker.done), "verdicts_cached": float(self._cached), **self._pool.gauges()}

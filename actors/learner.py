@@ -29,6 +29,7 @@ from core.checkpoints import store
 from core.episodes.samples import samples_of
 from core.flow.chain import Chain, GroupOutcome
 from core.flow.collector import Collector, CollectorState, Group
+from core.record.metrics import batch_metrics
 
 log = structlog.get_logger()
 COMMIT_TIMEOUT_S = 120.0
@@ -52,7 +53,8 @@ class Learner(Actor):
         self._arrived = asyncio.Event()
         self._incarnation = 0
         self._step = 0
-        self._tokens = 0.0
+        self._stage_s: dict[str, float] = {}
+        """Stage times since the last step, for the next step's metrics."""
 
     def _new_collector(self, state: CollectorState | None = None) -> Collector:
         sampler = self.config.sampler
@@ -111,6 +113,7 @@ class Learner(Actor):
                 self._arrived.set()
 
     async def _wait_for_episodes(self, reader: asyncio.Task[None]) -> None:
+        started = self.clock.monotonic()
         self._arrived.clear()
         waits = {asyncio.create_task(self._arrived.wait()), asyncio.create_task(self.stopping.wait())}
         await asyncio.wait({reader, *waits}, timeout=5.0, return_when=asyncio.FIRST_COMPLETED)
@@ -118,6 +121,7 @@ class Learner(Actor):
             wait.cancel()
         if reader.done():
             reader.result()
+        self._took("time/wait_s", started)
 
     async def _reject_empty_groups(self) -> None:
         if groups := self._collector.rejects():
@@ -139,15 +143,15 @@ class Learner(Actor):
             self._collector.consume(outcomes)
             return
         started = self.clock.monotonic()
-        metrics = await self._compute.call(self._ranks.step, samples, self._version)
-        trained = self.clock.monotonic()
+        metrics = await self._compute.call(self._ranks.step, samples)
+        episodes = [episode for group in groups for episode in group.episodes.values()]
+        metrics |= batch_metrics(episodes, self._version, max_turns=config.max_turns)
+        metrics |= self._stage_s | {"time/learner_s": self.clock.monotonic() - started}
+        self._stage_s = {}
         self._step += 1
-        metrics |= rollout_metrics(groups, self._version - 1)
-        metrics["train_s"] = trained - started
-        self._tokens += metrics.get("tokens", 0.0)
         await self._append(self._record("step", tuple(outcomes), metrics))
         self._collector.consume(outcomes)
-        log.info("step", step=self._step, reward=metrics["reward"], samples=len(samples), seconds=metrics["train_s"])
+        log.info("step", step=self._step, reward=metrics["reward/mean"], samples=len(samples))
         await self._publish_weights()
         if self._step % self.config.checkpoints.every_steps == 0 or self._step == self.config.run.steps:
             await self._write_checkpoint()
@@ -199,7 +203,7 @@ class Learner(Actor):
                 config_hash=self.config.identity_hash(),
             )
         )
-        seconds = self.clock.monotonic() - started
+        seconds = self._took("time/publish_s", started)
         await self.bus.fact(facts.WEIGHTS_PUBLISHED, version=self._version, seconds=seconds, fingerprint=fingerprint)
 
     async def _write_checkpoint(self) -> None:
@@ -217,8 +221,13 @@ class Learner(Actor):
             step=self._step,
             folder=str(path),
             position=state.position,
-            seconds=self.clock.monotonic() - started,
+            seconds=self._took("time/checkpoint_s", started),
         )
+
+    def _took(self, stage: str, started: float) -> float:
+        seconds = self.clock.monotonic() - started
+        self._stage_s[stage] = self._stage_s.get(stage, 0.0) + seconds
+        return seconds
 
     async def _finish(self) -> None:
         """The last checkpoint must stand before the run is called finished."""
@@ -239,40 +248,8 @@ class Learner(Actor):
             "step": float(self._step),
             "waiting_episodes": float(self._collector.waiting_episodes),
             "duplicate_episodes": float(self._collector.duplicates),
-            "trained_tokens": self._tokens,
             "disk_free_gb": shutil.disk_usage(self.folder.root).free / 1e9,
         }
-
-
-def rollout_metrics(groups: list[Group], version: int) -> dict[str, float]:
-    """What the episodes of a step say: reward, correctness by turn, turns, staleness, truncation, stage times."""
-    episodes = [episode for group in groups for episode in group.trainable]
-    turns = [turn for episode in episodes for turn in episode.turns if turn.verdict is not None]
-    ages = [version - (e.oldest_version if e.oldest_version is not None else version) for e in episodes]
-    out = {
-        "reward": mean([e.turns[0].score for e in episodes if e.turns[0].score is not None]),
-        "reward_best": mean([e.best_score for e in episodes]),
-        "turns": mean([float(len(e.turns)) for e in episodes]),
-        "staleness_mean": mean([float(age) for age in ages]),
-        "staleness_max": float(max(ages, default=0)),
-        "truncated": mean([float(turn.finish == "length") for turn in turns]),
-        "completion_tokens": float(sum(e.completion_tokens for e in episodes)),
-        "episodes": float(len(episodes)),
-        "generation_s": mean([e.generation_s for e in episodes]),
-        "judging_s": mean([e.judging_s for e in episodes]),
-    }
-    for index in sorted({turn.index for turn in turns}):
-        at = [turn for turn in turns if turn.index == index]
-        out[f"compiled_turn{index + 1}"] = mean([float(t.verdict.compiled) for t in at if t.verdict])
-        out[f"correct_turn{index + 1}"] = mean([float(t.verdict.correct) for t in at if t.verdict])
-    speedups = [t.verdict.speedup for t in turns if t.verdict and t.verdict.correct and t.verdict.speedup]
-    if speedups:
-        out["speedup_of_correct"] = mean(speedups)
-    return out
-
-
-def mean(values: list[float]) -> float:
-    return sum(values) / len(values) if values else 0.0
 
 
 def trainer_settings(config):  # type: ignore[no-untyped-def]

@@ -152,7 +152,7 @@ class RolloutGenerator(Actor):
         try:
             judged = await self.bus.judged(evaluation, timeout_s=self.config.rollout.verdict_timeout_s)
         except TimeoutError as error:
-            await self.bus.fact(facts.STALLED, trace=trace, what=str(error))
+            await self.bus.fact(facts.STALLED, trace=trace, text=str(error))
             return Verdict(candidate_key=key, kind="infra", category="timeout", feedback=str(error))
         return judged.verdict
 
@@ -210,7 +210,7 @@ class RolloutGenerator(Actor):
         return self._held
 
     def gauges(self) -> dict[str, float]:
-        return {"episodes": float(self._episodes), **{f"engine_{k}": v for k, v in self._engine.gauges().items()}}
+        return {"episodes": float(self._episodes), **self._engine.gauges()}
 
 
 def play_settings(config):  # type: ignore[no-untyped-def]

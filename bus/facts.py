@@ -10,7 +10,7 @@ and replay read nothing else but them, the STEPS chain and the episodes.
     weights_refused    generator     version, wanted, got
     checkpoint_written, checkpoint_committed, checkpoint_refused     step, folder, seconds [reason]
     poisoned           sampler       stream, key, deaths
-    stalled            every actor   who waited for what, for how long
+    stalled            every actor   text: who waited for what, for how long
     refused            every actor   a message that could not be read: subject, reason
     finished           learner       step, version
 """

@@ -45,7 +45,7 @@ class Reaper:
         log.warning("an actor died", who=beat.actor, pid=beat.pid, held=len(beat.held))
         for held in beat.held:
             await self._hand_on(held)
-        await self._bus.fact(facts.DIED, kind=beat.kind, who=beat.actor, pid=beat.pid, handed_on=len(beat.held))
+        await self._bus.fact(facts.DIED, kind=beat.kind, actor=beat.actor, pid=beat.pid, handed_on=len(beat.held))
 
     async def _hand_on(self, held: Held) -> None:
         deaths = await self._bus.count_up(f"deaths-{held.stream}-{held.seq}")

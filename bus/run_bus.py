@@ -145,7 +145,7 @@ class RunBus:
 
     # -- facts and dead letters --------------------------------------------------------------------------------------
 
-    async def fact(self, kind: str, trace: str = "", **data: Any) -> None:
+    async def fact(self, kind: str, /, trace: str = "", **data: Any) -> None:
         if kind not in facts.ALL:
             raise ValueError(f"unknown fact kind {kind!r}; kinds are listed in bus.facts")
         message = Fact(run_id=self.run_id, kind=kind, actor=self.actor, at=self.clock.now(), data=data, trace=trace)

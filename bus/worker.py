@@ -99,7 +99,7 @@ class Worker(Generic[M]):
         message = self._bus.read(delivery.data, self._kind, delivery.subject)
         if message is None:
             await self._bury(delivery, "refused: not a message of this schema")
-            await self._bus.fact(facts.REFUSED, subject=delivery.subject, stream=delivery.stream)
+            await self._bus.fact(facts.REFUSED, subject=delivery.subject, reason="not a message of this schema")
             await delivery.term()
             return
         self._held[delivery.seq] = delivery
