@@ -9,8 +9,8 @@ members were masked out (infra trouble), and a baseline over rows would then mix
     none            A_i = R_i                                        REINFORCE
 
 A key with one member has nothing to be compared with: advantage 0. Members whose returns are all exactly equal have
-advantage exactly 0, decided by equality and not by a small standard deviation: rounding noise in a mean of equal numbers,
-divided by its own tiny deviation, would make a large advantage out of nothing.
+advantage exactly 0, decided by equality and not by a small standard deviation: rounding noise in a mean of equal
+numbers, divided by its own tiny deviation, would make a large advantage out of nothing.
 """
 
 from collections.abc import Hashable, Sequence

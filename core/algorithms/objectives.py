@@ -50,7 +50,8 @@ def ppo_clip(
     proximal: floating [tokens], log-probs under the policy that the clip is around; no gradient.
     advantages: floating [tokens].
 
-    Returns (objective [tokens], ratio [tokens] without gradient, clipped bool [tokens]). A clipped token has no gradient.
+    Returns (objective [tokens], ratio [tokens] without gradient, clipped bool [tokens]); a clipped token has no
+    gradient.
     Source: PPO (arXiv 1707.06347); the two bounds apart are DAPO's clip-higher (arXiv 2503.14476).
     """
     ratio = torch.exp((logprobs - proximal.detach()).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT))

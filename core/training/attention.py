@@ -5,8 +5,8 @@ keywords travel through the model to `packed_attention`. Two ways to compute the
 
     variable length   `torch.nn.attention.varlen` on CUDA in half precision: no padding, no mask
     by rows           elsewhere: sequences are laid into rows of one length for SDPA; under a causal mask the padding at
-                      the end of a row is after every real token and so needs no mask. Sequences of unlike lengths go into
-                      different calls, so that little of the work is padding.
+                      the end of a row is after every real token and so needs no mask. Sequences of unlike lengths go
+                      into different calls, so that little of the work is padding.
 
 Without these keywords (generation, evaluation of single rows) it is plain causal attention.
 """
@@ -128,7 +128,7 @@ def _by_rows(q: Tensor, k: Tensor, v: Tensor, rows: list[Tensor], back: Tensor, 
 
 
 def _varlen_arguments() -> set[str]:
-    """Names of the parameters of torch's variable-length attention, which changed between versions; empty without it."""
+    """Parameter names of torch's variable-length attention, which changed between versions; empty without it."""
     try:
         from torch.nn.attention.varlen import varlen_attn
     except ImportError:
@@ -148,4 +148,6 @@ def _varlen(q: Tensor, k: Tensor, v: Tensor, cu: Tensor, longest: int, scaling: 
             keywords["enable_gqa"] = True
         else:
             k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
-    return varlen_attn(q.contiguous(), k.contiguous(), v.contiguous(), cu, cu, longest, longest, **keywords)
+    out = varlen_attn(q.contiguous(), k.contiguous(), v.contiguous(), cu, cu, longest, longest, **keywords)
+    assert isinstance(out, Tensor)  # only a request for the log-sum-exp makes it a pair
+    return out

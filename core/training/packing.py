@@ -67,8 +67,8 @@ def plan(
         if bins is not None:
             break
         per_rank += 1
-    # Ranks meet in every collective, so their n-th micro-batches should cost the same: the heaviest side by side, and in
-    # each such round the heaviest to the rank with the least so far.
+    # Ranks meet in every collective, so their n-th micro-batches should cost the same: the heaviest side by side, and
+    # in each such round the heaviest to the rank with the least so far.
     work = [sum(_work(lengths[i], quadratic_tokens) for i in b) for b in bins]
     by_work = sorted(range(len(bins)), key=lambda b: -work[b])
     out: list[list[list[int]]] = [[] for _ in range(ranks)]
