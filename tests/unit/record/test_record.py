@@ -43,7 +43,7 @@ def append(record: Record, stream: str, messages: list, last_seq: int) -> None:
     (record.append_facts if stream == FACTS else record.append_episodes)(messages, last_seq=last_seq)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(stream=st.sampled_from([FACTS, EPISODES]), data=st.data())
 def test_each_message_stands_once_whatever_crashes(stream: str, data: st.DataObject) -> None:
     make, name = (fact, "facts.jsonl") if stream == FACTS else (ended, "episodes.msgpack")
