@@ -125,7 +125,12 @@ class Actor:
 
     async def _beat(self, leaving: bool = False) -> None:
         version, fingerprint = self.policy_held()
-        gauges = {"loop_lag_ms": 1e3 * self._lag_s, "rss_mb": psutil.Process().memory_info().rss / 1e6, "refused_messages": float(self.bus.refused), **self.gauges()}
+        gauges = {
+            "loop_lag_ms": 1e3 * self._lag_s,
+            "rss_mb": psutil.Process().memory_info().rss / 1e6,
+            "refused_messages": float(self.bus.refused),
+            **self.gauges(),
+        }
         if leaving:
             gauges["leaving"] = 1.0
         await self.bus.beat(

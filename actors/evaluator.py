@@ -15,7 +15,6 @@ from typing import ClassVar
 
 import structlog
 from core.evaluation.pool import JudgePool
-from core.evaluation.settings import JudgeSettings
 
 from actors.actor import Actor
 from actors.prompt_sampler import infra_verdict
@@ -23,6 +22,7 @@ from bus import facts, subjects
 from bus.broker import Delivery
 from bus.messages import Evaluation, Held, Judged
 from bus.worker import Worker
+from core.evaluation.settings import JudgeSettings
 
 log = structlog.get_logger()
 
@@ -94,4 +94,8 @@ class Evaluator(Actor):
         return self._worker.held
 
     def gauges(self) -> dict[str, float]:
-        return {"verdicts_total": float(self._worker.done), "verdicts_cached": float(self._cached), **self._pool.gauges()}
+        return {
+            "verdicts_total": float(self._worker.done),
+            "verdicts_cached": float(self._cached),
+            **self._pool.gauges(),
+        }

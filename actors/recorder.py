@@ -13,12 +13,12 @@ import asyncio
 from typing import ClassVar
 
 import structlog
-from core.record.record import EPISODES, FACTS, STEPS, Record
-from core.record.trackers import open_trackers
 
 from actors.actor import Actor
 from bus import facts
 from bus.messages import Beat
+from core.record.record import EPISODES, FACTS, STEPS, Record
+from core.record.trackers import open_trackers
 
 log = structlog.get_logger()
 METRICS_EVERY_S = 5.0
@@ -33,13 +33,15 @@ class Recorder(Actor):
         self._writing = asyncio.Lock()
         self._trackers = open_trackers(
             self.folder.root,
-            wandb=self.config.recorder.wandb,
-            project=self.config.recorder.project,
+            run_id=self.bus.run_id,
             name=self.config.run.name,
+            project=self.config.recorder.project,
+            wandb=self.config.recorder.wandb,
             config=self.config.model_dump(mode="json"),
         )
         self._beats: dict[str, Beat] = {}
         self._trimmed_below = 1
+        self._last_metrics: dict[str, float] = {}
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -54,7 +56,7 @@ class Recorder(Actor):
             beats.cancel()
             rows.cancel()
         for tracker in self._trackers:
-            await asyncio.to_thread(tracker.finish)
+            await asyncio.to_thread(tracker.finish, self._last_metrics)
 
     async def _follow_facts(self) -> None:
         async for batch in self._batches(FACTS, self.bus.read_facts):
@@ -69,7 +71,8 @@ class Recorder(Actor):
             for _, step in batch:
                 if step.kind == "step":
                     for tracker in self._trackers:
-                        await asyncio.to_thread(tracker.log, dict(step.metrics), step=step.step)
+                        await asyncio.to_thread(tracker.log, step.step, step.metrics, step.at)
+                    self._last_metrics = step.metrics
 
     async def _follow_episodes(self) -> None:
         async for batch in self._batches(EPISODES, self.bus.read_episodes):

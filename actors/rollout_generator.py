@@ -42,8 +42,9 @@ class RolloutGenerator(Actor):
 
     def __init__(self, *args, **kwargs) -> None:  # type: ignore[no-untyped-def]
         super().__init__(*args, **kwargs)
-        from core.episodes.chat import Chat
         from core.generation.load import load_engine, load_tokenizer
+
+        from core.episodes.chat import Chat
 
         rollout = self.config.rollout
         self._engine = load_engine(

@@ -63,11 +63,10 @@ def reach_bus(config: Any, folder: Any) -> tuple[str, str]:
     return reach["url"], reach["token"]
 
 
-async def _connect(config: Any, name: str, url: str, token: str) -> Any:
+async def connect(config: Any, name: str, url: str, token: str) -> Any:
     from bus.nats import NatsBroker
-    from bus.topology import topology
-
     from bus.run_bus import RunBus
+    from bus.topology import topology
 
     broker = await NatsBroker.connect(url, token, name=name, deadline_s=30.0)
     await broker.ensure(
@@ -85,7 +84,7 @@ async def _connect(config: Any, name: str, url: str, token: str) -> Any:
 async def _live(kind: str, config: Any, folder: Any, name: str, url: str, token: str) -> int:
     from core.clock import SystemClock
 
-    bus = await _connect(config, name, url, token)
+    bus = await connect(config, name, url, token)
     try:
         await actor_class(kind)(config, bus, name, folder, SystemClock()).live()
     finally:
@@ -151,7 +150,7 @@ async def _learner_life(
     from actors.learner import Learner
     from core.clock import SystemClock
 
-    bus = await _connect(config, name, url, token)
+    bus = await connect(config, name, url, token)
     try:
         actors.append(Learner(config, bus, name, folder, SystemClock(), compute=compute))
         await actors[0].live()

@@ -38,6 +38,13 @@ class ChainRecord(Protocol):
     def groups(self) -> tuple[GroupOutcome, ...]: ...
 
 
+def survives(kind: str, step: int, resumed_from: int) -> bool:
+    """Does a record of an earlier incarnation count when a later one resumed from the checkpoint of step
+    `resumed_from`? A checkpoint is written right after its step, so rejections at that step came later and are void:
+    the resumed learner finds the same groups again."""
+    return step < resumed_from if kind == "rejected" else step <= resumed_from
+
+
 class Chain:
     """The surviving records, in order."""
 
@@ -56,7 +63,7 @@ class Chain:
             if record.incarnation <= self.incarnation:
                 raise ValueError(f"incarnation {record.incarnation} after incarnation {self.incarnation}")
             self.incarnation = record.incarnation
-            self.records = [r for r in self.records if r.step <= record.step]
+            self.records = [r for r in self.records if survives(r.kind, r.step, record.step)]
             self.records.append(record)
             self.finished = False
             self._rebuild()
