@@ -29,7 +29,9 @@ _MIDDLE = 1 << (_REGION_BITS - 1)
 SECTOR_BYTES = 32
 """What a GPU moves at least per access."""
 OPTIONS = frozenset(
-    ["num_warps", "num_stages", "num_ctas", "maxnreg", "enable_fp_fusion", "launch_cooperative_grid", "launch_pdl", "debug", "sanitize_overflow", "extern_libs", "arch", "instrumentation_mode", "waves_per_eu", "matrix_instr_nonkdim", "kpack", "allow_flush_denorm", "ir_override", "schedule_hint", "enable_warp_specialization", "minRegAutoWS", "maxRegAutoWS", "default_dot_input_precision"]
+    "num_warps num_stages num_ctas maxnreg enable_fp_fusion launch_cooperative_grid launch_pdl debug sanitize_overflow "
+    "extern_libs arch instrumentation_mode waves_per_eu matrix_instr_nonkdim kpack allow_flush_denorm ir_override "
+    "schedule_hint enable_warp_specialization minRegAutoWS maxRegAutoWS default_dot_input_precision".split()
 )
 """Launch options that the compiler knows; the interpreter has no use for them."""
 
@@ -95,9 +97,7 @@ class Tracer:
             self.by_storage[key] = region
         return region
 
-    def real_pointers(
-        self, pointers: np.ndarray, mask: np.ndarray, itemsize: int, store: bool, load: bool
-    ) -> np.ndarray:
+    def real_pointers(self, pointers: np.ndarray, mask: np.ndarray, itemsize: int, store: bool, load: bool) -> np.ndarray:
         """Checked machine addresses for the active lanes; counts the access."""
         active = pointers[mask] if mask.shape == pointers.shape else pointers[np.broadcast_to(mask, pointers.shape)]
         if active.size == 0:
@@ -159,7 +159,7 @@ class Tracer:
         self.current = None
 
     def report(self) -> list[dict[str, Any]]:
-        names = ["name", "line", "launches", "programs", "sector_bytes", "traffic_bytes", "flops", "dot_flops"]
+        names = "name line launches programs sector_bytes traffic_bytes flops dot_flops".split()
         return [{name: getattr(kernel, name) for name in names} for kernel in self.kernels.values()]
 
 
@@ -212,9 +212,7 @@ def _grid(grid: Any, arguments: dict[str, Any]) -> tuple[int, int, int]:
     sizes = tuple(grid) if isinstance(grid, (tuple, list)) else (grid,)
     if not 1 <= len(sizes) <= 3:
         raise LaunchError(f"a grid has 1 to 3 dimensions, got {sizes}")
-    sizes = tuple(int(size.value if isinstance(size, tl.constexpr) else size) for size in sizes) + (1,) * (
-        3 - len(sizes)
-    )
+    sizes = tuple(int(size.value if isinstance(size, tl.constexpr) else size) for size in sizes) + (1,) * (3 - len(sizes))
     if sizes[0] >= 2**31 or max(sizes[1:]) > 65535 or min(sizes) < 0:
         raise LaunchError(f"grid {sizes} is beyond (2147483647, 65535, 65535)")
     return sizes  # type: ignore[return-value]

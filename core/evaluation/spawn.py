@@ -127,9 +127,7 @@ class Zygote:
             self._folder = ""
         self._ready = False
 
-    def run(
-        self, header: dict[str, Any], blobs: list[bytes], limits: sandbox.Limits, output_kb: int, result_mb: int
-    ) -> Outcome:
+    def run(self, header: dict[str, Any], blobs: list[bytes], limits: sandbox.Limits, output_kb: int, result_mb: int) -> Outcome:
         """Run one job to its end, whatever that is; blocks for at most limits.wall_s and a little.
 
         Raises ZygoteError when the zygote is at fault.

@@ -109,9 +109,7 @@ def load_lm(model: str, revision: str = "") -> nn.Module:
     from transformers import AutoModelForCausalLM
 
     if not Path(model).exists() and (model.startswith((".", "/")) or model.count("/") != 1):
-        raise FileNotFoundError(
-            f"no model folder {model!r}: wanted a folder with config.json, or a hub name OWNER/NAME"
-        )
+        raise FileNotFoundError(f"no model folder {model!r}: wanted a folder with config.json, or a hub name OWNER/NAME")
     return AutoModelForCausalLM.from_pretrained(
         model, revision=revision or "main", dtype=torch.float32, attn_implementation=register()
     )
