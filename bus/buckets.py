@@ -12,6 +12,7 @@ from bus.broker import Entry, SequenceConflict
 from bus.connection import Connection
 from bus.jetstream import bucket_stream
 from bus.reader import Reader, Stored
+from bus.subjects import bucket_key
 
 _BATCH = 256
 _COMPARE_S = 5.0
@@ -93,14 +94,7 @@ class Buckets:
 
 
 def _subject(bucket: str, key: str) -> str:
-    if (
-        not key
-        or not all(c.isascii() and (c.isalnum() or c in "-_./=") for c in key)
-        or key[0] == "."
-        or key[-1] == "."
-    ):
-        raise ValueError(f"key {key!r} of bucket {bucket}: use letters, digits and - _ / = with dots in between")
-    return f"$KV.{bucket}.{key}"
+    return f"$KV.{bucket}.{bucket_key(key)}"
 
 
 def _key(bucket: str, stored: Stored) -> str:

@@ -26,7 +26,7 @@ from bus.broker import (
 )
 from bus.changes import Changes
 from bus.memory_streams import Advisory, BucketMemory, ConsumerMemory, StreamMemory
-from bus.subjects import matches
+from bus.subjects import bucket_key, matches
 from core.clock import Clock
 
 MAX_MESSAGE = 8 * 1024 * 1024 - 1024
@@ -347,6 +347,8 @@ class MemoryBroker:
         await self._write(bucket, key, lambda found, now: found.write(key, None, now))
 
     async def _write(self, bucket: str, key: str, write: Callable[[BucketMemory, float], int]) -> int:
+        bucket_key(key)
+
         def effect() -> int:
             return write(self._server.bucket(bucket), self._server.clock.monotonic())
 

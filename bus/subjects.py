@@ -56,6 +56,13 @@ def bucket(run_id: str, name: str) -> str:
     return f"{_run(run_id)}_{_part('bucket', name)}"
 
 
+def bucket_key(key: str) -> str:
+    """`key` if it can be one: parts with dots in between."""
+    if not all(_PART.fullmatch(part) for part in key.split(".")):
+        raise ValueError(f"key {key!r} can't be used in a bucket: use letters, digits, '-' and '_', dots in between")
+    return key
+
+
 def rollout_consumer() -> str:
     return "rollout"
 
