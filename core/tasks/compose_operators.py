@@ -73,7 +73,7 @@ OPERATORS: tuple[Operator, ...] = (
         "torch.clamp({0}, -{c}, {c})",
         "tl.minimum(tl.maximum({0}, -{c}), {c})",
         lambda x, c: max(-c, min(x, c)),
-        ("clamp", 0, CONST, CONST),
+        ("clamp", 0),
         True,
     ),
 )

@@ -34,28 +34,36 @@ def canonical(nodes: Sequence[Node], roots: Sequence[int]) -> str:
         sketch = f"{operator}({','.join(parts)})"
         # Written out, a value that is used twice doubles the text; a digest keeps large graphs small.
         sketches.append(sketch if len(sketch) <= 60 else digest(sketch, size=8))
-    numbers: dict[int, str] = {}
-    inputs = weights = written = 0
+    return ";".join(_write(nodes, sketches, roots))
 
-    def write(index: int) -> str:
-        nonlocal inputs, weights, written
-        if index in numbers:
-            return numbers[index]
-        operator, operands = nodes[index]
-        if operator == CONST:
-            return CONST
-        if operator == INPUT:
-            numbers[index] = f"{INPUT}{inputs}"
-            inputs += 1
-            return numbers[index]
-        if operator == PARAM:
-            numbers[index] = f"{PARAM}{weights}"
-            weights += 1
-            return numbers[index]
-        order = sorted(operands, key=lambda operand: sketches[operand]) if operator in COMMUTATIVE else operands
-        text = f"{operator}({','.join([write(operand) for operand in order])})"
-        numbers[index] = f"#{written}"
-        written += 1
-        return text
 
-    return ";".join([write(root) for root in roots])
+def _write(nodes: Sequence[Node], sketches: Sequence[str], roots: Sequence[int]) -> list[str]:
+    names: dict[int, str] = {}
+    counts = {INPUT: 0, PARAM: 0, "#": 0}
+    texts = []
+    for root in roots:
+        pieces: list[str] = []
+        # A stack and not recursion: whole models are thousands of operators deep.
+        stack: list[int | str] = [root]
+        while stack:
+            item = stack.pop()
+            if isinstance(item, str):
+                pieces.append(item)
+                continue
+            operator, operands = nodes[item]
+            if operator == CONST or item in names:
+                pieces.append(names.get(item, CONST))
+                continue
+            kind = operator if operator in LEAVES else "#"
+            names[item] = f"{kind}{counts[kind]}"
+            counts[kind] += 1
+            if operator in LEAVES:
+                pieces.append(names[item])
+                continue
+            order = sorted(operands, key=lambda operand: sketches[operand]) if operator in COMMUTATIVE else operands
+            pieces.append(f"{operator}(")
+            stack.append(")")
+            for place, operand in enumerate(reversed(order)):
+                stack.extend([",", operand] if place else [operand])
+        texts.append("".join(pieces))
+    return texts

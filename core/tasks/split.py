@@ -14,7 +14,7 @@ HELDOUT_PERCENT = 15
 
 
 def side_of(structure: str) -> Side:
-    """Side of a structure as `core.tasks.structure` writes it; about `HELDOUT_PERCENT` of all structures are held out."""
+    """Side of a structure as `structure_of` writes it; about `HELDOUT_PERCENT` of all structures are held out."""
     if not structure:
         raise ValueError("a task without a structure has no side: got '', wanted the text that structure_of makes")
     return "heldout" if int(digest("split", structure, size=6), 16) % 100 < HELDOUT_PERCENT else "train"

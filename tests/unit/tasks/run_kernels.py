@@ -2,8 +2,8 @@
 
     python run_kernels.py cases.json answers.json
 
-Reads [{"source": ..., "kernel": ..., "seed": 0}, ...], writes one word per case: `right`, `wrong_value`, `out_of_bounds`, or the
-name of the exception. Memory that is not written reads as NaN, and an access outside of the launch's tensors is seen.
+Reads [{"source": ..., "kernel": ..., "seed": 0}, ...], writes one word per case: `right`, `wrong_value`,
+`out_of_bounds`, or the name of the exception. Memory that is not written reads as NaN, and an access outside of the launch's tensors is seen.
 """
 
 import importlib.util
@@ -94,7 +94,7 @@ def _run(case: dict[str, Any], folder: Path, number: int) -> str:
 def main(cases: str, answers: str) -> None:
     torch.set_num_threads(1)
     # Fills memory from torch.empty with NaN.
-    torch.use_deterministic_algorithms(True)
+    torch.set_deterministic_debug_mode("warn")
     np.seterr(all="ignore")
     _watch_memory()
     with tempfile.TemporaryDirectory() as folder:

@@ -132,5 +132,5 @@ def test_bad_requests_are_refused():
         compose(0, -1)
     with pytest.raises(ValueError, match="side must be 'train', 'heldout' or 'all', got 'test'"):
         compose(0, 1, side="test")
-    with pytest.raises(ValueError, match="must be one of .*got 'fast'"):
+    with pytest.raises(ValueError, match=r"must be one of .*got 'fast'"):
         compose(0, 1)[0].kernel("fast")
