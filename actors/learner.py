@@ -257,9 +257,11 @@ def trainer_settings(config):  # type: ignore[no-untyped-def]
     from core.training.settings import TrainerSettings
 
     return TrainerSettings(
-        model_path=config.model.path,
+        model=config.model.path,
+        revision=config.model.revision,
         dtype=config.model.dtype,
         seed=config.run.seed,
-        total_steps=config.run.steps,
-        **config.learner.model_dump(exclude={"ranks"}),
+        constant_tokens=config.rollout.max_new_tokens,
+        schedule_steps=config.run.steps,
+        **config.learner.model_dump(),
     )

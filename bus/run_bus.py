@@ -83,6 +83,7 @@ class RunBus:
         key = evaluation.candidate_key
         if self._verdict_subscription is None:
             self._verdict_subscription = self.broker.subscribe(subjects.verdicts(self.run_id), self._on_verdict)
+        await self._verdict_subscription.started()
         future: asyncio.Future[Judged] = asyncio.get_running_loop().create_future()
         self._verdict_waits.setdefault(key, []).append(future)
         deadline = self.clock.monotonic() + timeout_s
