@@ -39,7 +39,7 @@ class Recorder(Actor):
             wandb=self.config.recorder.wandb,
             config=self.config.model_dump(mode="json"),
         )
-        self._beats: dict[str, Beat] = {}
+        self._last_beats: dict[str, Beat] = {}
         self._trimmed_below = 1
         self._last_metrics: dict[str, float] = {}
 
@@ -103,14 +103,14 @@ class Recorder(Actor):
     async def _follow_beats(self) -> None:
         async for actor, beat in self.bus.watch_actors():
             if beat is None:
-                self._beats.pop(actor, None)
+                self._last_beats.pop(actor, None)
             else:
-                self._beats[actor] = beat
+                self._last_beats[actor] = beat
 
     async def _write_metrics(self) -> None:
         while True:
             await asyncio.sleep(METRICS_EVERY_S)
-            rows = [{"at": b.at, "actor": b.actor, "version": b.version, **b.gauges} for b in self._beats.values()]
+            rows = [{"at": b.at, "actor": b.actor, "version": b.version, **b.gauges} for b in self._last_beats.values()]
             if rows:
                 async with self._writing:
                     await asyncio.to_thread(self._record.append_metrics, rows)
