@@ -13,7 +13,8 @@ from bus.broker import BucketSpec, BusError, ConsumerSpec, Missing, StreamSpec, 
 from bus.connection import Connection
 
 STORED = "stored"
-"""The server announces what it stored, without the payload, on `stored.<stream>.<subject>`; readers wait for that."""
+"""The server announces what it stored in a log on `stored.<stream>.<subject>`; readers and subscribers wait for that.
+With the payload for streams that keep the newest per key, whose subscribers want it at once, elsewhere without."""
 
 _DUPLICATE_WINDOW_S = 60.0
 """A publish that is repeated because its answer was lost is recognised for so long."""
@@ -88,13 +89,18 @@ def _compare(what: str, wanted: dict[str, Any], got: dict[str, Any]) -> None:
     differences = [
         f"{key} is {got.get(key)!r}, the table says {value!r}"
         for key, value in wanted.items()
-        if (got.get(key) or None) != (value or None)
+        if _stated(got.get(key)) != _stated(value)
     ]
     if differences:
         raise TopologyDrift(
             f"{what} exists with other settings: {'; '.join(differences)}. Use the settings it was made with, or give "
             "the run another name"
         )
+
+
+def _stated(value: Any) -> Any:
+    """A setting without what says nothing."""
+    return {k: v for k, v in value.items() if v} if isinstance(value, dict) else value or None
 
 
 def stream_config(spec: StreamSpec) -> dict[str, Any]:
@@ -116,7 +122,7 @@ def stream_config(spec: StreamSpec) -> dict[str, Any]:
         "num_replicas": 1,
         "allow_direct": True,
     }
-    return config if spec.work_queue else {**config, "republish": _republish(spec.name)}
+    return config if spec.work_queue else {**config, "republish": _republish(spec.name, payload=spec.latest)}
 
 
 def bucket_config(spec: BucketSpec) -> dict[str, Any]:
@@ -159,8 +165,8 @@ def bucket_stream(bucket: str) -> str:
     return f"KV_{bucket}"
 
 
-def _republish(stream: str) -> dict[str, Any]:
-    return {"src": ">", "dest": f"{STORED}.{stream}.>", "headers_only": True}
+def _republish(stream: str, payload: bool = False) -> dict[str, Any]:
+    return {"src": ">", "dest": f"{STORED}.{stream}.>", "headers_only": not payload}
 
 
 def _window_s(max_age_s: float) -> float:
