@@ -5,6 +5,7 @@ silently. Only what the table states is compared; the server's own defaults may 
 """
 
 import asyncio
+from collections.abc import Awaitable, Iterable
 from typing import Any
 
 import msgspec
@@ -53,21 +54,31 @@ async def call(connection: Connection, subject: str, body: dict[str, Any], what:
 async def ensure(connection: Connection, topology: Topology) -> None:
     """Create what is missing; raise TopologyDrift for what differs."""
     configs = [stream_config(spec) for spec in topology.streams] + [bucket_config(spec) for spec in topology.buckets]
-    for config in configs:
-        name = config["name"]
-        found = await _create(connection, f"STREAM.INFO.{name}", f"STREAM.CREATE.{name}", config, f"stream {name}")
-        _compare(f"stream {name}", config, found["config"])
-    for spec in topology.consumers:
-        config = consumer_config(spec)
-        what = f"consumer {spec.name} of {spec.stream}"
-        found = await _create(
-            connection,
-            f"CONSUMER.INFO.{spec.stream}.{spec.name}",
-            f"CONSUMER.CREATE.{spec.stream}.{spec.name}.{spec.filter}",
-            {"stream_name": spec.stream, "config": config, "action": "create"},
-            what,
-        )
-        _compare(what, config, found["config"])
+    await _all(_ensure_stream(connection, config) for config in configs)
+    await _all(_ensure_consumer(connection, spec) for spec in topology.consumers)
+
+
+async def _all(calls: Iterable[Awaitable[None]]) -> None:
+    """All of them, at the same time; then the first error, if there was one."""
+    for result in await asyncio.gather(*calls, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result
+
+
+async def _ensure_stream(connection: Connection, config: dict[str, Any]) -> None:
+    name = config["name"]
+    found = await _create(connection, f"STREAM.INFO.{name}", f"STREAM.CREATE.{name}", config, f"stream {name}")
+    _compare(f"stream {name}", config, found["config"])
+
+
+async def _ensure_consumer(connection: Connection, spec: ConsumerSpec) -> None:
+    config = consumer_config(spec)
+    what = f"consumer {spec.name} of {spec.stream}"
+    info = f"CONSUMER.INFO.{spec.stream}.{spec.name}"
+    create = f"CONSUMER.CREATE.{spec.stream}.{spec.name}.{spec.filter}"
+    body = {"stream_name": spec.stream, "config": config, "action": "create"}
+    found = await _create(connection, info, create, body, what)
+    _compare(what, config, found["config"])
 
 
 async def _create(connection: Connection, info: str, create: str, body: dict[str, Any], what: str) -> dict[str, Any]:
