@@ -188,9 +188,9 @@ class Broker(Protocol):
         ...
 
     def subscribe(self, subject: str, callback: Callable[[str, bytes], None]) -> "Subscription":
-        """Call back with (subject, data) for whatever is published from now on, also what the stream then refuses;
-        survives reconnects, but what is published while disconnected is missed: look at `last` after
-        `on_reconnect`. A `last` asked for after `subscribe` returned leaves no gap."""
+        """Call back with (subject, data) for whatever is stored in a log (not: a work queue) on this subject from now
+        on. A `last` or `read` asked for after `subscribe` returned leaves no gap. Survives reconnects, but what is
+        stored while disconnected is missed: look at `last` after `on_reconnect`."""
         ...
 
     async def nak_reply(self, reply: str) -> None:

@@ -245,14 +245,10 @@ class Connection:
 
     # Subscriptions ---------------------------------------------------------------------------------------------------
 
-    def subscribe(self, subject: str, callback: Callable[[str, bytes], None]) -> "NatsSubscription":
+    def subscribe(self, subject: str, callback: Callable[[Msg], Awaitable[None]]) -> "NatsSubscription":
         """Everything published on `subject` from now on; nats-py subscribes again after a reconnect."""
         self._check()
-
-        async def deliver(message: Msg) -> None:
-            callback(message.subject, message.data)
-
-        start = asyncio.create_task(self._client.subscribe(subject, cb=deliver))
+        start = asyncio.create_task(self._client.subscribe(subject, cb=callback))
         self._starting.add(start)
         start.add_done_callback(self._starting.discard)
         return NatsSubscription(self, start)

@@ -5,7 +5,6 @@ put back at once instead of waiting for `ack_wait_s`.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 
 import msgspec
@@ -77,7 +76,7 @@ class Puller:
         self._consumer = consumer
         self._inbox = connection.new_inbox()
         self._listening: asyncio.Task | None = None
-        self._waiting: deque[_Pull] = deque()
+        self._waiting: list[_Pull] = []
         connection.on_lost(self._lost)
 
     async def fetch(self, timeout_s: float) -> NatsDelivery | None:
@@ -115,40 +114,40 @@ class Puller:
             async with asyncio.timeout_at(deadline + _GRACE_S):
                 await self._connection.send(subject, body, reply=self._inbox)
                 return await pull.answer
-        except TimeoutError:
+        except (TimeoutError, asyncio.CancelledError) as gone:
             pull.give_to(self._take_now)
-            return None
-        except asyncio.CancelledError:
-            pull.give_to(self._take_now)
+            if isinstance(gone, TimeoutError):
+                return None
             raise
         finally:
-            if pull in self._waiting:
-                self._waiting.remove(pull)
+            self._waiting.remove(pull)
 
     async def _take(self, message: Msg) -> None:
         self._take_now(message)
 
     def _take_now(self, message: Msg) -> None:
+        # A pull whose caller was just cancelled may still stand here.
+        open_pulls = [pull for pull in self._waiting if not pull.answer.done()]
         code = status(message)
         if code == _EXPIRED:
             # Some pull has run out: the one that was to run out first, unless it was answered or has gone.
             soon = asyncio.get_running_loop().time() + 0.02
-            due = min(self._waiting, key=lambda pull: pull.deadline, default=None)
+            due = min(open_pulls, key=lambda pull: pull.deadline, default=None)
             if due is not None and due.deadline <= soon:
-                self._waiting.remove(due)
                 due.answer.set_result(None)
-        elif self._waiting:
-            self._waiting.popleft().answer.set_result(message)
+        elif open_pulls:
+            open_pulls[0].answer.set_result(message)
         elif not code:
             self._connection.put_back(message.reply)
 
     def _lost(self, reason: Exception) -> None:
-        while self._waiting:
-            self._waiting.popleft().answer.set_exception(reason)
+        for pull in self._waiting:
+            if not pull.answer.done():
+                pull.answer.set_exception(reason)
 
 
 class _Pull:
-    """One pull that waits. It is in `_waiting` exactly as long as its answer is open and its caller is there."""
+    """One pull that waits."""
 
     def __init__(self, deadline: float) -> None:
         self.deadline = deadline

@@ -5,6 +5,7 @@ silently. Only what the table states is compared; the server's own defaults may 
 """
 
 import asyncio
+from collections.abc import Awaitable, Iterable
 from typing import Any
 
 import msgspec
@@ -13,7 +14,8 @@ from bus.broker import BucketSpec, BusError, ConsumerSpec, Missing, StreamSpec, 
 from bus.connection import Connection
 
 STORED = "stored"
-"""The server announces what it stored, without the payload, on `stored.<stream>.<subject>`; readers wait for that."""
+"""The server announces what it stored in a log on `stored.<stream>.<subject>`; readers and subscribers wait for that.
+With the payload for streams that keep the newest per key, whose subscribers want it at once, elsewhere without."""
 
 _DUPLICATE_WINDOW_S = 60.0
 """A publish that is repeated because its answer was lost is recognised for so long."""
@@ -52,21 +54,31 @@ async def call(connection: Connection, subject: str, body: dict[str, Any], what:
 async def ensure(connection: Connection, topology: Topology) -> None:
     """Create what is missing; raise TopologyDrift for what differs."""
     configs = [stream_config(spec) for spec in topology.streams] + [bucket_config(spec) for spec in topology.buckets]
-    for config in configs:
-        name = config["name"]
-        found = await _create(connection, f"STREAM.INFO.{name}", f"STREAM.CREATE.{name}", config, f"stream {name}")
-        _compare(f"stream {name}", config, found["config"])
-    for spec in topology.consumers:
-        config = consumer_config(spec)
-        what = f"consumer {spec.name} of {spec.stream}"
-        found = await _create(
-            connection,
-            f"CONSUMER.INFO.{spec.stream}.{spec.name}",
-            f"CONSUMER.CREATE.{spec.stream}.{spec.name}.{spec.filter}",
-            {"stream_name": spec.stream, "config": config, "action": "create"},
-            what,
-        )
-        _compare(what, config, found["config"])
+    await _all(_ensure_stream(connection, config) for config in configs)
+    await _all(_ensure_consumer(connection, spec) for spec in topology.consumers)
+
+
+async def _all(calls: Iterable[Awaitable[None]]) -> None:
+    """All of them, at the same time; then the first error, if there was one."""
+    for result in await asyncio.gather(*calls, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result
+
+
+async def _ensure_stream(connection: Connection, config: dict[str, Any]) -> None:
+    name = config["name"]
+    found = await _create(connection, f"STREAM.INFO.{name}", f"STREAM.CREATE.{name}", config, f"stream {name}")
+    _compare(f"stream {name}", config, found["config"])
+
+
+async def _ensure_consumer(connection: Connection, spec: ConsumerSpec) -> None:
+    config = consumer_config(spec)
+    what = f"consumer {spec.name} of {spec.stream}"
+    info = f"CONSUMER.INFO.{spec.stream}.{spec.name}"
+    create = f"CONSUMER.CREATE.{spec.stream}.{spec.name}.{spec.filter}"
+    body = {"stream_name": spec.stream, "config": config, "action": "create"}
+    found = await _create(connection, info, create, body, what)
+    _compare(what, config, found["config"])
 
 
 async def _create(connection: Connection, info: str, create: str, body: dict[str, Any], what: str) -> dict[str, Any]:
@@ -88,13 +100,18 @@ def _compare(what: str, wanted: dict[str, Any], got: dict[str, Any]) -> None:
     differences = [
         f"{key} is {got.get(key)!r}, the table says {value!r}"
         for key, value in wanted.items()
-        if (got.get(key) or None) != (value or None)
+        if _stated(got.get(key)) != _stated(value)
     ]
     if differences:
         raise TopologyDrift(
             f"{what} exists with other settings: {'; '.join(differences)}. Use the settings it was made with, or give "
             "the run another name"
         )
+
+
+def _stated(value: Any) -> Any:
+    """A setting without what says nothing."""
+    return {k: v for k, v in value.items() if v} if isinstance(value, dict) else value or None
 
 
 def stream_config(spec: StreamSpec) -> dict[str, Any]:
@@ -116,7 +133,7 @@ def stream_config(spec: StreamSpec) -> dict[str, Any]:
         "num_replicas": 1,
         "allow_direct": True,
     }
-    return config if spec.work_queue else {**config, "republish": _republish(spec.name)}
+    return config if spec.work_queue else {**config, "republish": _republish(spec.name, payload=spec.latest)}
 
 
 def bucket_config(spec: BucketSpec) -> dict[str, Any]:
@@ -159,8 +176,8 @@ def bucket_stream(bucket: str) -> str:
     return f"KV_{bucket}"
 
 
-def _republish(stream: str) -> dict[str, Any]:
-    return {"src": ">", "dest": f"{STORED}.{stream}.>", "headers_only": True}
+def _republish(stream: str, payload: bool = False) -> dict[str, Any]:
+    return {"src": ">", "dest": f"{STORED}.{stream}.>", "headers_only": not payload}
 
 
 def _window_s(max_age_s: float) -> float:

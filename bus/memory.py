@@ -66,18 +66,23 @@ class MemoryServer:
             broker._reconnected()
 
     def publish(self, subject: str, data: bytes, expect_last_seq: int | None = None) -> int:
-        """Store a message and show it to all who are subscribed, as the server does even when it then refuses it."""
+        """Store a message, and show it to those who are subscribed."""
+        for stream in self.streams.values():
+            if any(matches(pattern, subject) for pattern in stream.spec.subjects):
+                self.refresh(stream)
+                at, now = self.clock.now(), self.clock.monotonic()
+                seq = stream.store(subject, data, expect_last_seq, at=at, now=now)
+                if not stream.spec.work_queue:
+                    self._show(subject, data)
+                return seq
+        raise Missing(f"no stream takes {subject!r}; was `ensure` called for this run?")
+
+    def _show(self, subject: str, data: bytes) -> None:
         loop = asyncio.get_running_loop()
         for broker in self.brokers:
             for pattern, callback in broker._subscriptions.values():
                 if broker._is_connected and matches(pattern, subject):
                     loop.call_soon(callback, subject, data)
-        for stream in self.streams.values():
-            if any(matches(pattern, subject) for pattern in stream.spec.subjects):
-                self.refresh(stream)
-                at, now = self.clock.now(), self.clock.monotonic()
-                return stream.store(subject, data, expect_last_seq, at=at, now=now)
-        raise Missing(f"no stream takes {subject!r}; was `ensure` called for this run?")
 
     def announce(self, advisories: list[Advisory]) -> None:
         for advisory in advisories:

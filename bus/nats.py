@@ -143,7 +143,7 @@ class NatsBroker:
         return found[0].data
 
     def subscribe(self, subject: str, callback: Callable[[str, bytes], None]) -> NatsSubscription:
-        return self._connection.subscribe(subject, callback)
+        return self._reader.subscribe(subject, callback)
 
     async def nak_reply(self, reply: str) -> None:
         await answer(self._connection, reply, b"-NAK", f"nak for another process: {reply}")

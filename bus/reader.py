@@ -5,6 +5,7 @@ announcements of what it stored (headers only); a reader looks again after a rec
 """
 
 import asyncio
+from collections.abc import Callable
 from datetime import datetime
 
 import msgspec
@@ -62,6 +63,27 @@ class Reader:
         )
         return None if status(answer) else _stored(answer)
 
+    def subscribe(self, subject: str, callback: Callable[[str, bytes], None]) -> NatsSubscription:
+        """Call back with (subject, data) for whatever is stored from now on in a log.
+
+        This listens to the server's announcements and not to the subject itself: a message is shown to the subject's
+        subscribers a little before it is stored (and also when it is then refused), so that one who subscribes and
+        then looks what stands could miss it both times.
+        """
+
+        async def announced(message: Msg) -> None:
+            _, stream, subject = message.subject.split(".", 2)
+            headers = message.headers or {}
+            if "Nats-Msg-Size" not in headers:
+                callback(subject, message.data)
+                return
+            seq = int(headers["Nats-Sequence"])
+            found = await self.read(stream, seq, 1, 0)
+            if found and found[0].seq == seq:
+                callback(subject, found[0].data)
+
+        return self._connection.subscribe(f"{STORED}.*.{subject}", announced)
+
     async def _batch(self, stream: str, from_seq: int, limit: int, deadline: float) -> list[Stored]:
         body = {"seq": max(from_seq, 1), "next_by_subj": ">", "batch": limit, "max_bytes": MAX_READ_BYTES}
         answers = await self._connection.collect(
@@ -79,8 +101,11 @@ class Reader:
     async def _announced(self, stream: str) -> Changes:
         if stream not in self._changes:
             changes = Changes()
-            subscription = self._connection.subscribe(f"{STORED}.{stream}.>", lambda subject, data: changes.fire())
-            self._changes[stream] = (changes, subscription)
+
+            async def announced(message: Msg) -> None:
+                changes.fire()
+
+            self._changes[stream] = (changes, self._connection.subscribe(f"{STORED}.{stream}.>", announced))
         changes, subscription = self._changes[stream]
         await subscription.started()
         return changes

@@ -466,16 +466,20 @@ async def test_a_stopped_subscription_is_silent_and_others_go_on(world):
     await going.stop()
 
 
-async def test_subscribers_also_see_what_the_stream_refuses(world):
-    """So nobody may act on a subscription to a subject with compare-and-set or uniqueness: read by position."""
+async def test_subscribers_see_what_is_stored_and_nothing_else(world):
     a, b = await two(world)
-    seen: asyncio.Queue[bytes] = asyncio.Queue()
-    b.subscribe("t.step", lambda _, data: seen.put_nowait(data))
+    seen: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
+    subscriptions = [b.subscribe(s, lambda *what: seen.put_nowait(what)) for s in ("t.step", "t.job.*.*")]
     await b.stream_state("t_STEPS")
-    await a.publish("t.step", b"first", expect_last_seq=0)
+    first = await a.publish("t.step", b"first", expect_last_seq=0)
     with pytest.raises(SequenceConflict):
         await a.publish("t.step", b"zombie", expect_last_seq=0)
-    assert [await asyncio.wait_for(seen.get(), 10) for _ in range(2)] == [b"first", b"zombie"]
+    await a.publish("t.job.red.k", b"work")
+    await a.publish("t.step", b"second", expect_last_seq=first)
+    got = [await asyncio.wait_for(seen.get(), 10) for _ in range(2)]
+    assert got == [("t.step", b"first"), ("t.step", b"second")]
+    for subscription in subscriptions:
+        await subscription.stop()
 
 
 # Buckets -----------------------------------------------------------------------------------------------------------
