@@ -78,10 +78,18 @@ def _values_differ(got: Any, wanted: Any) -> str:
     """Compare what is not a tensor."""
     kind = got[0]
     if kind == "value" and got[1] != wanted[1]:
-        close = isinstance(got[1], float) and isinstance(wanted[1], (int, float)) and math.isclose(got[1], wanted[1], rel_tol=1e-4)
+        close = (
+            isinstance(got[1], float)
+            and isinstance(wanted[1], (int, float))
+            and math.isclose(got[1], wanted[1], rel_tol=1e-4)
+        )
         return "" if close else f"forward returned {got[1]!r}, wanted {wanted[1]!r}"
     if kind in ("sequence", "dict"):
-        pairs = zip(got[1], wanted[1], strict=True) if kind == "sequence" else ((got[1][key], wanted[1][key]) for key in got[1])
+        pairs = (
+            zip(got[1], wanted[1], strict=True)
+            if kind == "sequence"
+            else ((got[1][key], wanted[1][key]) for key in got[1])
+        )
         return next((text for a, b in pairs if (text := _values_differ(a, b))), "")
     return ""
 
@@ -154,7 +162,9 @@ def _hint(result: torch.Tensor, wanted: torch.Tensor, bad: torch.Tensor) -> str:
     if result.numel() > 1 and not bool(result.any()):
         return "The output is all zeros. "
     ratio = (result[bad] / wanted[bad]).median()
-    if bool(torch.isfinite(ratio)) and bool(((result[bad] - ratio * wanted[bad]).abs() <= 1e-3 * wanted[bad].abs() + 1e-6).all()):
+    if bool(torch.isfinite(ratio)) and bool(
+        ((result[bad] - ratio * wanted[bad]).abs() <= 1e-3 * wanted[bad].abs() + 1e-6).all()
+    ):
         if abs(float(ratio) + 1) < 1e-3:
             return "The sign is flipped. "
         if int(bad.sum()) > 3:

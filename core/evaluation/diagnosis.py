@@ -17,7 +17,12 @@ from core.evaluation.verdict import Stage
 
 TORCH_SHARE = 0.8
 """A candidate whose torch operators move this share of the bytes that the reference's operators move did not replace it."""
-_MODES = {(True, False): "", (True, True): "with gradients on", (False, False): "in eval mode", (False, True): "in eval mode"}
+_MODES = {
+    (True, False): "",
+    (True, True): "with gradients on",
+    (False, False): "in eval mode",
+    (False, True): "in eval mode",
+}
 
 
 class DrawFrame(msgspec.Struct, kw_only=True):
@@ -106,7 +111,12 @@ def _stage(phase: str) -> Stage:
     return "load" if phase in ("start", "import", "construct") else "launch"
 
 
-_DOING = {"start": "starting", "import": "importing the source", "construct": "constructing ModelNew", "forward": "running forward"}
+_DOING = {
+    "start": "starting",
+    "import": "importing the source",
+    "construct": "constructing ModelNew",
+    "forward": "running forward",
+}
 
 
 def ending(outcome: Outcome, report: Report, wall_s: float, memory_mb: int) -> Finding | None:
@@ -119,7 +129,9 @@ def ending(outcome: Outcome, report: Report, wall_s: float, memory_mb: int) -> F
         return None  # all outputs had arrived
     if outcome.timed_out or outcome.code == -signal.SIGXCPU:
         detail = "Look for a loop that does not end, or for a grid of far too many programs."
-        return Finding(stage=stage, category="timeout", headline=f"stopped after {wall_s:g} s while {doing}", detail=detail)
+        return Finding(
+            stage=stage, category="timeout", headline=f"stopped after {wall_s:g} s while {doing}", detail=detail
+        )
     if outcome.code == -signal.SIGKILL:
         return Finding(stage=stage, category="memory", headline=f"ran out of memory ({memory_mb} MB) while {doing}")
     if outcome.code < 0:
@@ -134,7 +146,9 @@ def error_finding(error: ErrorFrame, screens: tuple[str, ...], memory_mb: int) -
     stage = _stage(error.phase)
     place = {"line": error.line, "code": error.code}
     if error.memory or "can't allocate memory" in message or "DefaultCPUAllocator" in message:
-        return Finding(stage=stage, category="memory", headline=f"asked for more than {memory_mb} MB: {message}", **place)
+        return Finding(
+            stage=stage, category="memory", headline=f"asked for more than {memory_mb} MB: {message}", **place
+        )
     if error.type == "UnsupportedError" and {"libdevice", "inline_asm", "extern", "bfloat16"} & set(screens):
         return Finding(stage="launch", category="unsupported", headline=message, kind="unsupported", **place)
     if error.type == "WeightsMismatch":
@@ -229,7 +243,9 @@ def _fallback(operators: dict[str, list[int]], work: Work, mode: str) -> Finding
         return None
     where = f" {mode}" if mode else ""
     headline = f"torch does the work{where}: {_top(operators)}"
-    detail = f"torch operators moved {mine:,} bytes, all of the reference's move {theirs:,}. Move the work into the kernel."
+    detail = (
+        f"torch operators moved {mine:,} bytes, all of the reference's move {theirs:,}. Move the work into the kernel."
+    )
     return Finding(stage="correctness", category="torch_fallback", headline=headline, detail=detail)
 
 

@@ -43,7 +43,7 @@ def feedback_text(finding: Finding, style: Literal["full", "compact"] = "full") 
         return first
     parts = [first]
     if len(head) > room:
-        parts.append(f"{head[room - 1:].lstrip()}" if len(head) < 2 * room else head)
+        parts.append(f"{head[room - 1 :].lstrip()}" if len(head) < 2 * room else head)
     if finding.code:
         parts.append(f"  {_cut(finding.code, 120)}")
     if finding.detail:

@@ -37,7 +37,9 @@ def choose_walls(isolation: str) -> sandbox.Walls:
     if isolation == "basic":
         return msgspec.structs.replace(walls, level="basic", user_namespace=False)
     if isolation == "namespaces" and walls.level != "namespaces":
-        raise OSError("judge.isolation = 'namespaces', but this machine refuses them: see `kernelmill doctor`, or use 'auto'")
+        raise OSError(
+            "judge.isolation = 'namespaces', but this machine refuses them: see `kernelmill doctor`, or use 'auto'"
+        )
     return walls
 
 

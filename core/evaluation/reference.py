@@ -177,7 +177,9 @@ class Reference:
         """`count` draws with secret values, the init inputs, and the names that ModelNew must have."""
         model, init = self.build(_seed())
         required = [name for name, _ in model.named_parameters()]
-        required += [name for name, buffer in model.named_buffers() if buffer.is_floating_point() and name in model.state_dict()]
+        required += [
+            name for name, buffer in model.named_buffers() if buffer.is_floating_point() and name in model.state_dict()
+        ]
         plain = _plain_tensors(model)
         generator = torch.Generator().manual_seed(_seed())
         found: list[Draw] = []
@@ -401,4 +403,3 @@ def mutates_inputs(reference: Reference) -> bool:
     with torch.no_grad():
         model.train(reference.modes[0])(*args, **kwargs)
     return before != [values.raw_bytes(tensor) for tensor in aten_costs.tensors_in([args, kwargs])]
-
