@@ -27,6 +27,11 @@ _DOTS = frozenset("mm bmm addmm baddbmm addbmm mv addmv dot vdot linear matmul".
 _CONVOLUTIONS = frozenset("convolution _convolution conv1d conv2d conv3d cudnn_convolution mkldnn_convolution".split())
 
 
+def is_dot(name: str) -> bool:
+    """Whether an operator's flops run on matrix units."""
+    return name in _DOTS or name in _CONVOLUTIONS or "attention" in name
+
+
 def operator_name(func: Any) -> str:
     """`aten.add.Tensor` as `add`."""
     return func.overloadpacket.__name__ if hasattr(func, "overloadpacket") else str(func)
@@ -67,7 +72,8 @@ def cost(func: Any, args: Any, kwargs: Any, out: Any) -> tuple[str, int, int, bo
         flops = 2 * (outputs[0].numel() if outputs else 0) * (left.shape[-1] if left.dim() else 1)
     elif name in _CONVOLUTIONS and outputs:
         weight = inputs[1]
-        flops = 2 * outputs[0].numel() * math.prod(weight.shape[1:])
+        transposed = name in ("convolution", "_convolution") and len(args) > 6 and bool(args[6])
+        flops = 2 * (inputs[0] if transposed else outputs[0]).numel() * math.prod(weight.shape[1:])
     elif "attention" in name and outputs:
         query, key = inputs[0], inputs[1]
         flops = 4 * math.prod(query.shape) * key.shape[-2]

@@ -99,7 +99,9 @@ def _own_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {**dict(model.named_parameters()), **dict(model.named_buffers())}
 
 
-def load_state(model: torch.nn.Module, state: dict[str, torch.Tensor], required: list[str], plain: dict[str, Any]) -> None:
+def load_state(
+    model: torch.nn.Module, state: dict[str, torch.Tensor], required: list[str], plain: dict[str, Any]
+) -> None:
     """Copy parameters, buffers and plain tensor attributes by name; `required` names must be there."""
     own = _own_tensors(model)
     problems = []
@@ -173,7 +175,11 @@ def _odd_type(value: Any) -> str:
 def _pristine() -> bool:
     """Whether the checked operations are still ours."""
     builder = interpreter.interpreter.InterpreterBuilder
-    operations = (builder.create_masked_load, builder.create_masked_store, interpreter.interpreter.InterpretedFunction.run)
+    operations = (
+        builder.create_masked_load,
+        builder.create_masked_store,
+        interpreter.interpreter.InterpretedFunction.run,
+    )
     return all(getattr(item, "__module__", "").startswith("core.evaluation.interpreter") for item in operations)
 
 
@@ -226,11 +232,15 @@ def _draws(channel: Channel, job: dict[str, Any], data: memoryview, model: torch
             number for number, tensor in enumerate(_tensors(inputs)) if values.raw_bytes(tensor) != before[number]
         ]
         own = _own_tensors(model)
-        moved = [
-            name
-            for name, parameter in model.named_parameters()
-            if name in state and values.raw_bytes(parameter.detach()) != values.raw_bytes(state[name])
-        ] if all(own[name].stride() == state[name].stride() for name in state if name in own) else []
+        moved = (
+            [
+                name
+                for name, parameter in model.named_parameters()
+                if name in state and values.raw_bytes(parameter.detach()) != values.raw_bytes(state[name])
+            ]
+            if all(own[name].stride() == state[name].stride() for name in state if name in own)
+            else []
+        )
         operators.append(recorder.operators)
         kept.append((output, blobs))
         channel.send(
@@ -244,7 +254,9 @@ def _draws(channel: Channel, job: dict[str, Any], data: memoryview, model: torch
             blobs,
         )
     reused = [
-        index for index, (output, blobs) in enumerate(kept[:-1]) if b"".join(values.encode(output)[1]) != b"".join(blobs)
+        index
+        for index, (output, blobs) in enumerate(kept[:-1])
+        if b"".join(values.encode(output)[1]) != b"".join(blobs)
     ]
     trace = {
         "kernels": interpreter.TRACER.report(),

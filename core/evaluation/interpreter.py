@@ -97,7 +97,9 @@ class Tracer:
             self.by_storage[key] = region
         return region
 
-    def real_pointers(self, pointers: np.ndarray, mask: np.ndarray, itemsize: int, store: bool, load: bool) -> np.ndarray:
+    def real_pointers(
+        self, pointers: np.ndarray, mask: np.ndarray, itemsize: int, store: bool, load: bool
+    ) -> np.ndarray:
         """Checked machine addresses for the active lanes; counts the access."""
         active = pointers[mask] if mask.shape == pointers.shape else pointers[np.broadcast_to(mask, pointers.shape)]
         if active.size == 0:
@@ -212,7 +214,9 @@ def _grid(grid: Any, arguments: dict[str, Any]) -> tuple[int, int, int]:
     sizes = tuple(grid) if isinstance(grid, (tuple, list)) else (grid,)
     if not 1 <= len(sizes) <= 3:
         raise LaunchError(f"a grid has 1 to 3 dimensions, got {sizes}")
-    sizes = tuple(int(size.value if isinstance(size, tl.constexpr) else size) for size in sizes) + (1,) * (3 - len(sizes))
+    sizes = tuple(int(size.value if isinstance(size, tl.constexpr) else size) for size in sizes) + (1,) * (
+        3 - len(sizes)
+    )
     if sizes[0] >= 2**31 or max(sizes[1:]) > 65535 or min(sizes) < 0:
         raise LaunchError(f"grid {sizes} is beyond (2147483647, 65535, 65535)")
     return sizes  # type: ignore[return-value]

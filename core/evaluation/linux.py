@@ -160,7 +160,12 @@ def install_seccomp(allow_processes: bool) -> None:
         namespaces = CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET
         code += [(jump_eq, 0, 3, _CLONE), (load, 0, 0, 16), (jump_set, 0, 1, namespaces), (ret, 0, 0, _ERRNO | _EPERM)]
     else:
-        code += [(jump_eq, 0, 3, _CLONE), (load, 0, 0, 16), (jump_set, 1, 0, CLONE_THREAD), (ret, 0, 0, _ERRNO | _EPERM)]
+        code += [
+            (jump_eq, 0, 3, _CLONE),
+            (load, 0, 0, 16),
+            (jump_set, 1, 0, CLONE_THREAD),
+            (ret, 0, 0, _ERRNO | _EPERM),
+        ]
     code += [(load, 0, 0, 0)]
     if not allow_processes:  # abort() signals its own process; other processes are out of reach
         code += [(jump_eq, 0, 3, _TGKILL), (load, 0, 0, 16), (jump_eq, 1, 0, os.getpid()), (ret, 0, 0, _ERRNO | _EPERM)]

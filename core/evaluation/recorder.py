@@ -32,6 +32,10 @@ def poison(tensor: torch.Tensor) -> None:
 class Recorder(TorchDispatchMode):
     """Operators of one forward, summed by name."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else the first operator imports the whole of torch._dynamo, which takes seconds
+
     def __init__(self) -> None:
         super().__init__()
         self.operators: dict[str, list[int]] = {}

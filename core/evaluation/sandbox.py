@@ -93,7 +93,9 @@ def _works(flags: int) -> bool:
 def _world_readable() -> bool:
     """Whether another user could import what a candidate needs."""
     files = [os.path.join(os.path.dirname(os.__file__), "abc.py"), sys.executable]
-    files += [path for path in (os.path.join(folder, "torch", "__init__.py") for folder in sys.path) if os.path.exists(path)]
+    files += [
+        path for path in (os.path.join(folder, "torch", "__init__.py") for folder in sys.path) if os.path.exists(path)
+    ]
     return all(os.stat(path).st_mode & 0o004 for path in files)
 
 
@@ -115,7 +117,17 @@ def outer_flags(walls: Walls) -> int:
 def readable_paths() -> list[str]:
     """Folders and files that Python, torch and triton read; outermost only."""
     wanted = [sys.prefix, sys.base_prefix, sys.exec_prefix, os.path.dirname(os.path.realpath(sys.executable))]
-    wanted += ["/usr", "/lib", "/lib64", "/bin", "/opt/rocm", "/etc/ld.so.cache", "/dev/null", "/dev/zero", "/dev/urandom"]
+    wanted += [
+        "/usr",
+        "/lib",
+        "/lib64",
+        "/bin",
+        "/opt/rocm",
+        "/etc/ld.so.cache",
+        "/dev/null",
+        "/dev/zero",
+        "/dev/urandom",
+    ]
     wanted += [path for path in sys.path if os.path.isdir(path)]
     roots: list[str] = []
     for path in sorted({os.path.abspath(path) for path in wanted if path and os.path.exists(path)}):

@@ -21,6 +21,7 @@ import msgspec
 from core.evaluation import sandbox, zygote
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+_PREFIX = "kernelmill-judge-"
 _START_S = 180.0
 _SEALS = 0x1 | 0x2 | 0x4 | 0x8  # seal, shrink, grow, write
 _ADD_SEALS = 1033
@@ -59,7 +60,6 @@ def _environment(kind: str) -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "MKL_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
-        "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONHASHSEED": "0",
         "CUDA_VISIBLE_DEVICES": "",
         "HIP_VISIBLE_DEVICES": "",
@@ -81,7 +81,8 @@ class Zygote:
     def start(self) -> None:
         """Start the process; its imports go on while the caller does other things."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._folder = tempfile.mkdtemp(prefix="kernelmill-judge-")
+        _remove_stale()
+        self._folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")
         if self.walls.own_uid and self.walls.level == "basic":
             os.chmod(self._folder, 0o711)
         code = (
@@ -112,6 +113,9 @@ class Zygote:
                 raise ZygoteError(f"the {self.kind} zygote did not start within {timeout_s:.0f} s (see its stderr)")
             self._control.settimeout(None)
             self._ready = True
+            if self.walls.level == "namespaces":
+                os.rmdir(self._folder)  # the jail's root has moved away from it: even kill -9 leaves nothing
+                self._folder = ""
 
     def stop(self) -> None:
         """End it and everything below it; remove its folder."""
@@ -127,14 +131,15 @@ class Zygote:
             self._folder = ""
         self._ready = False
 
-    def run(self, header: dict[str, Any], blobs: list[bytes], limits: sandbox.Limits, output_kb: int, result_mb: int) -> Outcome:
+    def run(
+        self, header: dict[str, Any], blobs: list[bytes], limits: sandbox.Limits, output_kb: int, result_mb: int
+    ) -> Outcome:
         """Run one job to its end, whatever that is; blocks for at most limits.wall_s and a little.
 
         Raises ZygoteError when the zygote is at fault.
         """
         self.wait_ready()
         assert self._control is not None
-        folder = ""
         if self.walls.level == "basic":
             self._clear_folder()
         job = _job_file(header, blobs)
@@ -159,8 +164,6 @@ class Zygote:
             for fd in (job, result_r, result_w, output_r, output_w):
                 if fd >= 0:
                     os.close(fd)
-            if folder:
-                shutil.rmtree(folder, ignore_errors=True)
 
     def _clear_folder(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -232,6 +235,15 @@ class Zygote:
         assert self._control is not None
         self._control.send(msgspec.msgpack.encode(zygote.Kill()))
         return now
+
+
+def _remove_stale() -> None:
+    """Folders of owners that were killed before they could tidy up."""
+    parent = tempfile.gettempdir()
+    for name in os.listdir(parent):
+        owner = name.removeprefix(_PREFIX).partition("-")[0]
+        if name.startswith(_PREFIX) and owner.isdigit() and not os.path.exists(f"/proc/{owner}"):
+            shutil.rmtree(os.path.join(parent, name), ignore_errors=True)
 
 
 def _read(fd: int, size: int) -> bytes | None:

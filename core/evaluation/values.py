@@ -64,10 +64,10 @@ def overwrite(tensor: torch.Tensor, data: Any) -> None:
         ctypes.memmove(tensor.data_ptr(), bytes(data), len(data))
 
 
-def encode(value: Any) -> tuple[Any, list[bytes]]:
-    """The tree and the tensors' bytes; raises NotPlainError naming what can't travel."""
+def encode(value: Any, start: int = 0) -> tuple[Any, list[bytes]]:
+    """The tree and the tensors' bytes, which will lie from byte `start` on; NotPlainError names what can't travel."""
     blobs: list[bytes] = []
-    position = 0
+    position = start
 
     def visit(item: Any) -> Any:
         nonlocal position
