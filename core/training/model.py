@@ -10,7 +10,6 @@ module.
 """
 
 from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +28,9 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 class PolicyModel(nn.Module):
     """Wraps a transformers causal LM (`lm`) without adding parameters."""
 
-    def __init__(self, lm: nn.Module) -> None:
+    def __init__(self, lm: Any) -> None:
         super().__init__()
-        self.lm = lm
+        self.lm: Any = lm
         self.compute_dtype = torch.float32
 
     def forward(self, packed: Packed, want_entropy: bool = True) -> tuple[Tensor, Tensor]:
@@ -95,7 +94,7 @@ def scatter_into(target: Tensor, full: Tensor) -> None:
         target.copy_(full)
 
 
-def build_lm(config: Any, seed: int) -> nn.Module:
+def build_lm(config: Any, seed: int) -> Any:
     """A causal LM with fresh float32 weights from a transformers config; `seed` alone decides the weights."""
     from transformers import AutoModelForCausalLM
 
@@ -104,19 +103,19 @@ def build_lm(config: Any, seed: int) -> nn.Module:
         return AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation=register())
 
 
-def load_lm(model: str, revision: str = "") -> nn.Module:
+def load_lm(model: str, revision: str = "") -> Any:
     """A causal LM from a Hugging Face folder or hub name, float32, on the CPU."""
     from transformers import AutoModelForCausalLM
 
     if not Path(model).exists() and (model.startswith((".", "/")) or model.count("/") != 1):
-        raise FileNotFoundError(f"no model folder {model!r}: wanted a folder with config.json, or a hub name OWNER/NAME")
+        raise FileNotFoundError(f"no model folder {model!r}: wanted one with config.json, or a hub name OWNER/NAME")
     return AutoModelForCausalLM.from_pretrained(
         model, revision=revision or "main", dtype=torch.float32, attn_implementation=register()
     )
 
 
 def prepare(
-    lm: nn.Module,
+    lm: Any,
     *,
     device: torch.device,
     dtype: str = "float32",
@@ -136,7 +135,7 @@ def prepare(
     model.requires_grad_(trainable)
     model.train(trainable)
     if activation_checkpointing and trainable:
-        lm.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[operator]
+        lm.gradient_checkpointing_enable({"use_reentrant": False})
     if compile_blocks:
         for block in model.blocks:
             block.compile(dynamic=True)
@@ -147,11 +146,7 @@ def prepare(
         for block in model.blocks:
             fully_shard(block, mesh=mesh, mp_policy=policy)
         fully_shard(model, mesh=mesh, mp_policy=policy)
-        for module in [*model.blocks, model]:
-            module.set_gradient_divide_factor(1.0)  # type: ignore[operator] # denominators are global: ranks add up
+        for module in [*model.blocks, model]:  # denominators are global, so the ranks' gradients add up
+            module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)
     return model
-
-
-def no_grad_unless(train: bool) -> Any:
-    """Context for a forward pass that is, or isn't, followed by a backward pass."""
-    return nullcontext() if train else torch.no_grad()

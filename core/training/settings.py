@@ -1,6 +1,6 @@
 """What a trainer needs to know; mirrors `[learner]` of the run's config, which core may not import.
 
-    TrainerSettings(model="policies/tiny", dtype="float32", seed=0, **config.learner.model_dump())
+TrainerSettings(model="policies/tiny", dtype="float32", seed=0, **config.learner.model_dump())
 """
 
 from typing import Literal
@@ -46,7 +46,7 @@ class TrainerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.denominator == "constant" and self.constant_tokens < 1:
-            raise ValueError("denominator = 'constant' needs constant_tokens: set it to the tokens a sample may generate")
+            raise ValueError("denominator = 'constant' needs constant_tokens, the tokens that a sample may generate")
         if self.schedule != "constant" and self.schedule_steps <= self.warmup_steps:
             raise ValueError(
                 f"schedule = {self.schedule!r} ends at schedule_steps = {self.schedule_steps}, which must be beyond "

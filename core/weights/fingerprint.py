@@ -10,6 +10,7 @@ A version is live at a generator only after the generator answered with the fing
 import hashlib
 import math
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -32,9 +33,7 @@ def probes(name: str, shape: tuple[int, ...]) -> "Tensor":
         seed = int.from_bytes(hashlib.blake2b(f"{name} {shape}".encode(), digest_size=7).digest(), "little")
         edges = [i * count // PROBES for i in range(PROBES + 1)]
         # One place in each of PROBES equal stretches, moved about by the seed so that it is no column or row.
-        flat = torch.tensor(
-            [a + (seed * (i + 1)) % (b - a) for i, (a, b) in enumerate(zip(edges, edges[1:], strict=False))]
-        )
+        flat = torch.tensor([a + (seed * (i + 1)) % (b - a) for i, (a, b) in enumerate(pairwise(edges))])
         flat[0], flat[-1] = 0, count - 1
     return torch.stack(torch.unravel_index(flat, shape), dim=1) if shape else torch.zeros((1, 0), dtype=torch.int64)
 

@@ -9,7 +9,6 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -72,7 +71,7 @@ def read_tensors(folder: Path, stem: str = "model") -> dict[str, Tensor]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Forces a folder's files and then its own entries to disk, so that a rename that follows is never ahead of them."""
+    """Forces a folder's files, then its entries, to disk, so that a rename that follows is never ahead of them."""
     for path in sorted(folder.iterdir()):
         _fsync(path)
     _fsync(folder)

@@ -64,7 +64,7 @@ def test_plan_balances_ranks():
     lengths = [1000, 10, 10, 10, 500, 500, 990, 980, 20, 20]
     bins = plan(lengths, budget_tokens=1100, ranks=2, quadratic_tokens=2000)
     work = [sum(lengths[i] * (1 + lengths[i] / 2000) for micro in rank for i in micro) for rank in bins]
-    assert max(work) / min(work) < 1.02
+    assert max(work) / min(work) < 1.05
 
 
 def test_packed_row_by_hand():
