@@ -126,7 +126,7 @@ def _yes(value: bool) -> str:
 
 _NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|inf|nan)"
 _INDEX = re.compile(r"[\[(]\s*(\d+(?:\s*,\s*\d+)*)\s*,?\s*[\])]")
-_GOT = re.compile(rf"\bgot\s*:?\s*({_NUMBER})(?![\w])", re.IGNORECASE)
+_GOT = re.compile(rf"(?:\bgot\s*:?|=)\s*({_NUMBER})(?![\w])", re.IGNORECASE)
 _WANT = re.compile(rf"\b(?:want(?:ed)?|expect(?:ed|s)?|should be)\s*:?\s*({_NUMBER})(?![\w])", re.IGNORECASE)
 _ANY_NUMBER = re.compile(rf"(?<![\w.])({_NUMBER})(?![\w])")
 
@@ -137,19 +137,19 @@ def compact_feedback(verdict: Verdict) -> str:
     `slow 1.3x`                                  correct, with its speedup (`ok` where no speed is known)
     `fail wrong_value [37] got 0.3 want 1.2`     the category, then the first index, value and expected value that the
                                                  judge's text names
-    `fail timeout 20`                            the category, then the text's first numbers (three at most)
+    `fail timeout 20`                            the category, then the text's first numbers (four at most)
     """
     if verdict.kind == "pass":
         return "ok" if verdict.speedup is None else f"slow {verdict.speedup:.1f}x"
     head = f"{verdict.kind} {verdict.category}".strip()
     text = verdict.feedback
     index, got, want = _INDEX.search(text), _GOT.search(text), _WANT.search(text)
-    if got or want:
+    if want:
         parts = [f"[{index[1].replace(' ', '')}]"] if index else []
         parts += [f"got {_short(got[1])}"] if got else []
         parts += [f"want {_short(want[1])}"] if want else []
     else:
-        parts = [_short(number) for number in _ANY_NUMBER.findall(text)[:3]]
+        parts = [_short(number) for number in _ANY_NUMBER.findall(text)[:4]]
     while parts and len(" ".join([head, *parts])) > COMPACT_FEEDBACK:
         parts.pop()
     return " ".join([head, *parts])[:COMPACT_FEEDBACK]

@@ -101,8 +101,12 @@ def test_prose_prompt_holds_the_task_an_example_and_the_wish(backend):
         ({"category": "syntax", "feedback": "line 12: invalid syntax"}, "fail syntax 12"),
         ({"category": "no_code", "feedback": "No code block was found"}, "fail no_code"),
         (
-            {"category": "wrong_shape", "feedback": "got a tensor of shape [8, 16], want [8, 32]"},
-            "fail wrong_shape 8 16 8",
+            {"category": "wrong_value", "feedback": "output[2, 5] = -0.25, wanted 1. 3 of 64 elements are wrong."},
+            "fail wrong_value [2,5] got -0.25 want 1",
+        ),
+        (
+            {"category": "wrong_shape", "feedback": "output has shape (8, 16), wanted (8, 32)"},
+            "fail wrong_shape 8 16 8 32",
         ),
     ],
 )
