@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from core.episodes.episode import TOMBSTONES
+from core.flow.chain import survives
 
 Member = tuple[str, int]
 """An episode: (group id, index)."""
@@ -44,7 +45,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChainRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One record of the STEPS chain: `incarnation` (a learner took over after `step`), `step` or `finished`."""
+    """One record of the STEPS chain: `incarnation` (a learner took over after `step`), `step`, `rejected` or
+    `finished`."""
 
     kind: str
     incarnation: int
@@ -117,7 +119,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def surviving(chain: Iterable[ChainRecord]) -> tuple[list[ChainRecord], list[str]]:
-    """The step records that count, in order, and what is wrong with the chain's own shape."""
+    """The step and rejection records that count, in order, and what is wrong with the chain's own shape."""
     kept: list[ChainRecord] = []
     problems: list[str] = []
     incarnation, last = -1, 0
@@ -130,8 +132,8 @@ def surviving(chain: Iterable[ChainRecord]) -> tuple[list[ChainRecord], list[str
                     f"incarnation {record.incarnation} resumed from step {record.step}, but the chain ends at {last}"
                 )
             incarnation, last = record.incarnation, record.step
-            kept = [step for step in kept if step.step <= record.step]
-        elif record.kind in ("step", "finished"):
+            kept = [old for old in kept if survives(old.kind, old.step, record.step)]
+        elif record.kind in ("step", "rejected", "finished"):
             if record.incarnation != incarnation:
                 problems.append(
                     f"{record.kind} {record.step} is of incarnation {record.incarnation}, but incarnation "
@@ -140,12 +142,17 @@ def surviving(chain: Iterable[ChainRecord]) -> tuple[list[ChainRecord], list[str
                 continue
             if record.kind == "finished":
                 continue
+            if record.kind == "rejected":
+                kept.append(record)
+                continue
             if record.step != last + 1:
                 problems.append(f"step {record.step} follows step {last}")
             last = record.step
             kept.append(record)
         else:
-            problems.append(f"unknown record kind {record.kind!r} in the chain; known: incarnation, step, finished")
+            problems.append(
+                f"unknown record kind {record.kind!r} in the chain; known: incarnation, step, rejected, finished"
+            )
     return kept, problems
 
 
@@ -187,7 +194,7 @@ def settle(
         tombstones=_ordered(Counter(end for end in (ends or {}).values() if end in TOMBSTONES)),
         step=steps[-1].step if steps else 0,
         incarnations=sum(record.kind == "incarnation" for record in records),
-        voided_steps=sum(record.kind == "step" for record in records) - len(steps),
+        voided_steps=sum(record.kind == "step" for record in records) - sum(kept.kind == "step" for kept in steps),
         finished=bool(records) and records[-1].kind == "finished",
         problems=tuple(problems),
     )
