@@ -29,8 +29,6 @@ class Checkpointer(Actor):
     def __init__(self, *args, **kwargs) -> None:  # type: ignore[no-untyped-def]
         super().__init__(*args, **kwargs)
         self._committed = 0
-        self._positions: dict[int, int] = {}
-        """Log position of each committed checkpoint that stands, by step."""
 
     async def run(self) -> None:
         next_seq = 1
@@ -38,29 +36,29 @@ class Checkpointer(Actor):
             for seq, fact in await self.bus.read_facts(next_seq):
                 next_seq = seq + 1
                 if fact.kind == facts.CHECKPOINT_WRITTEN:
-                    await self._commit(Path(fact.data["folder"]), int(fact.data["step"]), int(fact.data["position"]))
+                    await self._commit(Path(fact.data["folder"]), int(fact.data["step"]))
 
-    async def _commit(self, written: Path, step: int, position: int) -> None:
-        self._positions[step] = position
+    async def _commit(self, written: Path, step: int) -> None:
         if not await asyncio.to_thread(written.exists):
             return  # committed before this process started, or replaced by a later incarnation's
         started = time.monotonic()
         try:
             await asyncio.to_thread(store.verify, written)
-        except store.BrokenCheckpoint as error:
+        except store.Damaged as error:
             log.error("checkpoint refused", folder=written.name, why=str(error))
             await self.bus.fact(facts.CHECKPOINT_REFUSED, step=step, folder=str(written), reason=str(error))
             return
         folder = await asyncio.to_thread(store.commit, written)
-        kept = await asyncio.to_thread(store.retain, self.folder.checkpoints, self.config.checkpoints.keep)
+        await asyncio.to_thread(store.retain, self.folder.checkpoints, self.config.checkpoints.keep)
         self._committed += 1
-        standing = [self._positions[store.step_of(path)] for path in kept if store.step_of(path) in self._positions]
+        standing = await asyncio.to_thread(store.committed, self.folder.checkpoints)
+        oldest = await asyncio.to_thread(store.read_extra, standing[0])
         await self.bus.fact(
             facts.CHECKPOINT_COMMITTED,
             step=step,
             folder=str(folder),
             seconds=time.monotonic() - started,
-            oldest_position=min(standing) if len(standing) == len(kept) else 1,
+            oldest_position=oldest.log_position,
         )
         log.info("checkpoint committed", step=step)
 

@@ -30,6 +30,7 @@ from core.episodes.samples import samples_of
 from core.flow.chain import Chain, GroupOutcome
 from core.flow.collector import Collector, CollectorState, Group
 from core.record.metrics import batch_metrics
+from core.weights.filesystem import version_folder
 
 log = structlog.get_logger()
 COMMIT_TIMEOUT_S = 120.0
@@ -52,7 +53,6 @@ class Learner(Actor):
         self._collector = self._new_collector()
         self._arrived = asyncio.Event()
         self._incarnation = 0
-        self._step = 0
         self._stage_s: dict[str, float] = {}
         """Stage times since the last step, for the next step's metrics."""
 
@@ -61,9 +61,9 @@ class Learner(Actor):
         return Collector(groups_per_step=sampler.groups_per_step, window=sampler.window, state=state)
 
     @property
-    def _version(self) -> int:
-        """The policy after `_step` updates: one update is one version."""
-        return self._step
+    def _step(self) -> int:
+        """Optimizer updates behind the weights; one update is one policy version."""
+        return self._ranks.version if self._ranks is not None else 0
 
     async def run(self) -> None:
         await self._take_over()
@@ -93,15 +93,13 @@ class Learner(Actor):
             for seq, record in records:
                 self._chain_seq = seq
                 self._chain.feed(record)
-        self._ranks = await self._compute.call(RankGroup, trainer_settings(self.config), self.config.learner.ranks)
+        self._ranks = await self._compute.call(RankGroup, trainer_settings(self.config))
         self._incarnation = self._chain.incarnation + 1
-        checkpoint = store.latest_committed(self.folder.checkpoints)
+        checkpoint = await asyncio.to_thread(store.latest_committed, self.folder.checkpoints)
         if checkpoint is not None:
-            extra = await self._compute.call(self._ranks.load, str(checkpoint))
-            self._step = int(extra["step"])
-            state = msgspec.msgpack.decode(extra["collector"], type=CollectorState)
-            self._collector = self._new_collector(state)
-            log.info("resumed", step=self._step, checkpoint=checkpoint.name)
+            extra = await self._compute.call(self._ranks.load, checkpoint)
+            self._collector = self._new_collector(collector_state(extra))
+            log.info("resumed", step=extra.version, checkpoint=checkpoint.name)
         await self._append(self._record("incarnation", ()))
 
     # -- training ----------------------------------------------------------------------------------------------------
@@ -143,12 +141,12 @@ class Learner(Actor):
             self._collector.consume(outcomes)
             return
         started = self.clock.monotonic()
+        before = self._step
         metrics = await self._compute.call(self._ranks.step, samples)
         episodes = [episode for group in groups for episode in group.episodes.values()]
-        metrics |= batch_metrics(episodes, self._version, max_turns=config.max_turns)
+        metrics |= batch_metrics(episodes, before, max_turns=config.max_turns)
         metrics |= self._stage_s | {"time/learner_s": self.clock.monotonic() - started}
         self._stage_s = {}
-        self._step += 1
         await self._append(self._record("step", tuple(outcomes), metrics))
         self._collector.consume(outcomes)
         log.info("step", step=self._step, reward=metrics["reward/mean"], samples=len(samples))
@@ -158,7 +156,7 @@ class Learner(Actor):
 
     def _stale(self, group: Group) -> dict[int, str]:
         """Members that are older than the bound; admission and window make this empty, so that it is only a net."""
-        oldest_allowed = self._version - self.config.sampler.max_staleness
+        oldest_allowed = self._step - self.config.sampler.max_staleness
         return {e.index: "stale" for e in group.trainable if (e.oldest_version or 0) < oldest_allowed}
 
     # -- what leaves the learner -------------------------------------------------------------------------------------
@@ -169,7 +167,7 @@ class Learner(Actor):
             kind=kind,
             incarnation=self._incarnation,
             step=self._step,
-            version=self._version,
+            version=self._step,
             groups=groups,
             metrics=metrics or {},
             at=self.clock.now(),
@@ -189,33 +187,32 @@ class Learner(Actor):
         started = self.clock.monotonic()
         root = self.config.weights.folder or str(self.folder.weights)
         folder = f"{root}/i{self._incarnation:03d}"
-        path, fingerprint = await self._compute.call(
-            self._ranks.publish, folder, self._version, self.config.weights.keep
-        )
+        manifest = await self._compute.call(self._ranks.publish, folder, self.config.weights.keep)
         await self.bus.put_policy(
             Policy(
                 run_id=self.bus.run_id,
-                version=self._version,
+                version=self._step,
                 step=self._step,
-                folder=path,
-                fingerprint=fingerprint,
+                folder=str(version_folder(folder, self._step)),
+                fingerprint=manifest.fingerprint,
                 incarnation=self._incarnation,
                 config_hash=self.config.identity_hash(),
             )
         )
         seconds = self._took("time/publish_s", started)
-        await self.bus.fact(facts.WEIGHTS_PUBLISHED, version=self._version, seconds=seconds, fingerprint=fingerprint)
+        await self.bus.fact(facts.WEIGHTS_PUBLISHED, version=self._step, seconds=seconds, bytes=manifest.bytes)
 
     async def _write_checkpoint(self) -> None:
         started = self.clock.monotonic()
         state = self._collector.state()
-        extra = {
-            "step": self._step,
-            "version": self._version,
-            "incarnation": self._incarnation,
-            "collector": msgspec.msgpack.encode(state),
-        }
-        path = await self._compute.call(self._ranks.save, str(self.folder.checkpoints), self._step, extra)
+        path = await self._compute.call(
+            self._ranks.save,
+            self.folder.checkpoints,
+            log_position=state.position,
+            consumed=state.consumed,
+            incarnation=self._incarnation,
+            notes={"collector": msgspec.json.encode(msgspec.structs.replace(state, consumed=b"")).decode()},
+        )
         await self.bus.fact(
             facts.CHECKPOINT_WRITTEN,
             step=self._step,
@@ -232,7 +229,7 @@ class Learner(Actor):
     async def _finish(self) -> None:
         """The last checkpoint must stand before the run is called finished."""
         deadline = self.clock.monotonic() + COMMIT_TIMEOUT_S
-        while (found := store.latest_committed(self.folder.checkpoints)) is None or store.step_of(found) < self._step:
+        while not await asyncio.to_thread(store.step_folder(self.folder.checkpoints, self._step).is_dir):
             if self.clock.monotonic() > deadline:
                 raise TimeoutError(
                     f"{self.name} waited {COMMIT_TIMEOUT_S:.0f} s for the checkpointer to commit step {self._step}"
@@ -240,7 +237,7 @@ class Learner(Actor):
             await asyncio.sleep(0.2)
         if not self._chain.finished:
             await self._append(self._record("finished", ()))
-        await self.bus.fact(facts.FINISHED, step=self._step, version=self._version)
+        await self.bus.fact(facts.FINISHED, step=self._step, version=self._step)
         log.info("finished", step=self._step)
 
     def gauges(self) -> dict[str, float]:
@@ -250,6 +247,12 @@ class Learner(Actor):
             "duplicate_episodes": float(self._collector.duplicates),
             "disk_free_gb": shutil.disk_usage(self.folder.root).free / 1e9,
         }
+
+
+def collector_state(extra: store.Extra) -> CollectorState:
+    """The collector as a checkpoint remembers it."""
+    state = msgspec.json.decode(extra.notes["collector"], type=CollectorState)
+    return msgspec.structs.replace(state, consumed=extra.consumed)
 
 
 def trainer_settings(config):  # type: ignore[no-untyped-def]
