@@ -9,7 +9,6 @@ import torch
 
 from core.checkpoints import store
 from core.checkpoints.export import export_huggingface
-from core.training.ranks import RankGroup
 from core.training.settings import TrainerSettings
 from core.training.trainer import Trainer
 from tests.unit.training.conftest import make_samples, policy_folder  # noqa: F401 - a fixture
@@ -123,23 +122,6 @@ def test_resume_is_bit_for_bit(policy_folder, tmp_path):  # noqa: F811
         }
     want, got = state_of(straight), state_of(second)
     assert want.keys() == got.keys() and all(torch.equal(want[name], got[name]) for name in want)
-
-
-def test_another_number_of_ranks_continues(policy_folder, tmp_path):  # noqa: F811
-    batches = [make_samples(8, seed=i) for i in range(3)]
-    one = Trainer(settings_for(policy_folder))
-    one.step(batches[0])
-    path = store.commit(one.save(tmp_path / "a"))
-    one.step(batches[1])
-    with RankGroup(settings_for(policy_folder, ranks=2), resume=path) as two:
-        two.step(batches[1])
-        back = store.commit(two.save(tmp_path / "b", incarnation=1))
-    three = Trainer(settings_for(policy_folder))
-    three.load(back)
-    want, got = state_of(one), state_of(three)
-    assert want.keys() == got.keys() and three.version == 2
-    for name in want:
-        torch.testing.assert_close(want[name], got[name], atol=1e-5, rtol=1e-5)
 
 
 def test_export_is_loaded_by_transformers(policy_folder, tmp_path):  # noqa: F811
