@@ -1,0 +1,106 @@
+"""Runs kernels in the Triton interpreter and says what became of each; started as a process of its own by the tests.
+
+    python run_kernels.py cases.json answers.json
+
+Reads [{"source": ..., "kernel": ..., "seed": 0}, ...], writes one word per case: `right`, `wrong_value`,
+`out_of_bounds`, or the name of the exception. Memory that is not written reads as NaN, and an access outside of the launch's tensors is seen.
+"""
+
+import importlib.util
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+os.environ["TRITON_INTERPRET"] = "1"
+
+import numpy as np
+import torch
+from triton.runtime import interpreter
+
+_ranges: list[tuple[int, int]] = []
+
+
+class OutOfBounds(Exception):
+    """A masked-in address lies in no tensor of the launch."""
+
+
+def _watch_memory() -> None:
+    builder = interpreter.InterpreterBuilder
+    start, load, store = (
+        interpreter.GridExecutor._init_args_hst,
+        builder.create_masked_load,
+        builder.create_masked_store,
+    )
+
+    def remember(self: Any, args: Any, kwargs: Any) -> Any:
+        tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
+        storages = [tensor.untyped_storage() for tensor in tensors]
+        _ranges[:] = [(storage.data_ptr(), storage.data_ptr() + storage.nbytes()) for storage in storages]
+        return start(self, args, kwargs)
+
+    def check(pointers: Any, mask: Any) -> None:
+        addresses = pointers.data[mask.data.astype(bool)].astype(np.int64)
+        inside = np.zeros(addresses.shape, bool)
+        for low, high in _ranges:
+            inside |= (addresses >= low) & (addresses < high)
+        if not inside.all():
+            raise OutOfBounds
+
+    def checked_load(self: Any, pointers: Any, mask: Any, *rest: Any) -> Any:
+        check(pointers, mask)
+        return load(self, pointers, mask, *rest)
+
+    def checked_store(self: Any, pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
+        check(pointers, mask)
+        return store(self, pointers, value, mask, *rest)
+
+    interpreter.GridExecutor._init_args_hst = remember
+    builder.create_masked_load, builder.create_masked_store = checked_load, checked_store
+
+
+def _load(text: str, folder: Path, name: str) -> ModuleType:
+    path = folder / f"{name}.py"
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _close(out: Any, wanted: torch.Tensor) -> bool:
+    if not isinstance(out, torch.Tensor) or out.shape != wanted.shape or out.dtype != wanted.dtype:
+        return False
+    far = (out.double() - wanted.double()).abs()
+    return bool((far <= 1e-4 * (wanted.double().abs() + wanted.double().abs().mean())).all())
+
+
+def _run(case: dict[str, Any], folder: Path, number: int) -> str:
+    reference = _load(case["source"], folder, f"task_{number}")
+    torch.manual_seed(case["seed"])
+    inputs = reference.get_inputs()
+    wanted = reference.Model()(*inputs)
+    try:
+        out = _load(case["kernel"], folder, f"kernel_{number}").ModelNew()(*[value.clone() for value in inputs])
+    except Exception as error:
+        return "out_of_bounds" if isinstance(error.__cause__, OutOfBounds) else type(error).__name__
+    return "right" if _close(out, wanted) else "wrong_value"
+
+
+def main(cases: str, answers: str) -> None:
+    torch.set_num_threads(1)
+    # Fills memory from torch.empty with NaN.
+    torch.set_deterministic_debug_mode("warn")
+    np.seterr(all="ignore")
+    _watch_memory()
+    with tempfile.TemporaryDirectory() as folder:
+        found = [_run(case, Path(folder), number) for number, case in enumerate(json.loads(Path(cases).read_text()))]
+    Path(answers).write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
