@@ -18,6 +18,16 @@ from runners.report.svg import Series, figure, line_chart
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 SECRETS = ("token", "password", "secret", "key")
+LEARNER = (
+    ("loss", "Loss"),
+    ("entropy", "Entropy, nats"),
+    ("kl", "KL to the starting policy, nats"),
+    ("grad_norm", "Gradient norm before clipping"),
+    ("drift_abs_max", "Largest disagreement of learner and engine, in log-probs"),
+    ("clip_share", "Share of tokens that the clip holds"),
+    ("lr", "Learning rate"),
+    ("tokens_per_s", "Tokens per second in the learner"),
+)
 ENDS = 5
 """Steps at either end whose mean is called first and last."""
 
@@ -226,9 +236,19 @@ def _charts(data: ReportData) -> str:
             minutes, rates = data.throughput[gauge]
             chart = line_chart([Series(what, minutes, rates, 0)], title=what, x_label="minute", floor=0.0)
             charts.append(_figure(what.capitalize(), "all actors together", chart))
+    learner = [
+        _figure(what, "", line_chart(raw_and_mean(name, "step"), title=what, marks=marks))
+        for name, what in LEARNER
+        if mean_of(data.series(name)) is not None
+    ]
+    still = [step for step, figures in zip(data.steps, data.figures, strict=True) if figures.get("applied") == 0]
+    if still:
+        marks = [*marks, *((step, "the weights did not move: the update was refused") for step in still[:20])]
     noted = "".join(f"<li>step {step}: {escape(what)}</li>" for step, what in marks)
     notes = f'<p class="soft small">Dotted vertical lines:</p><ul class="small">{noted}</ul>' if noted else ""
-    return f'<h2>Training</h2><div class="charts">{"".join(charts)}</div>{notes}'
+    more = f'<details><summary>the learner itself: {len(learner)} plots</summary><div class="charts">{"".join(learner)}'
+    more += "</div></details>"
+    return f'<h2>Training</h2><div class="charts">{"".join(charts)}</div>{notes}{more if learner else ""}'
 
 
 def _figure(title: str, what: str, chart: str) -> str:
