@@ -14,8 +14,8 @@ COMMANDS = (
     "demo",
     "judge",
     "tasks",
-    "sft",
-    "evaluate",
+    #sft
+    #ev
     "ledger",
     "report",
     "inspect",
@@ -36,7 +36,13 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    args = parser().parse_args(argv)
+    top = parser()
+    args, rest = top.parse_known_args(argv)
+    if rest:  # argparse gives up on positionals that come after options: overrides may stand anywhere
+        strange = [word for word in rest if word.startswith("-") or "=" not in word or not hasattr(args, "overrides")]
+        if strange:
+            top.error(f"unrecognized arguments: {' '.join(strange)}")
+        args.overrides = [*args.overrides, *rest]
     try:
         return args.run(args)
     except KeyboardInterrupt:
