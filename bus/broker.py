@@ -217,4 +217,8 @@ class Broker(Protocol):
 
 
 class Subscription(Protocol):
+    async def started(self) -> None:
+        """Returns when the broker knows of it: what is published from now on is seen."""
+        ...
+
     async def stop(self) -> None: ...

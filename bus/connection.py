@@ -318,14 +318,17 @@ class NatsSubscription:
     def __init__(self, connection: Connection, start: asyncio.Task) -> None:
         self._connection = connection
         self._start = start
+        self._stopped = False
 
     async def started(self) -> None:
         """Returns when the server was told."""
         await asyncio.shield(self._start)
 
     async def stop(self) -> None:
+        """Ends it; once is enough and twice is harmless."""
         subscription = await self._start
-        if self._connection._fatal is None:
+        if self._connection._fatal is None and not self._stopped:
+            self._stopped = True
             await subscription.unsubscribe()
 
 

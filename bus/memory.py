@@ -387,6 +387,9 @@ class MemorySubscription:
         self._broker = broker
         self._number = number
 
+    async def started(self) -> None:
+        """At once: there is no way to the server."""
+
     async def stop(self) -> None:
         self._broker._subscriptions.pop(self._number, None)
 

@@ -29,6 +29,11 @@ def verdict(run_id: str, candidate_key: str) -> str:
     return f"km.{_run(run_id)}.verdict.{_part('candidate key', candidate_key)}"
 
 
+def verdicts(run_id: str) -> str:
+    """All verdicts of a run."""
+    return f"km.{_run(run_id)}.verdict.*"
+
+
 def episode(run_id: str, group_id: str, index: int) -> str:
     return f"km.{_run(run_id)}.episode.{_part('group id', group_id)}.{int(index)}"
 

@@ -1,0 +1,82 @@
+"""What one aten operator costs in the roofline's terms: bytes in and out, floating point operations, work or not.
+
+The same rules count the reference's operators (the eager baseline) and those that a candidate still runs in torch.
+Views and allocations are free, data movement costs bytes, everything else is compute.
+"""
+
+import math
+from typing import Any
+
+import torch
+
+FREE = frozenset(
+    "empty empty_like empty_strided new_empty new_empty_strided view _unsafe_view as_strided t transpose permute expand "
+    "slice select squeeze unsqueeze detach alias unbind split split_with_sizes narrow unfold view_as_real "
+    "view_as_complex diagonal real imag lift_fresh lift_fresh_copy set_ resize_ _reshape_alias chunk numpy_T mT "
+    "_local_scalar_dense item is_same_size sym_size sym_stride sym_numel size stride is_pinned _pin_memory record_stream "
+    "unsafe_split is_nonzero _has_same_storage_numel expand_as view_as reshape swapaxes movedim".split()  # noqa: SIM905
+)
+"""Metadata and allocation."""
+MOVES = frozenset(
+    "clone copy_ copy _to_copy contiguous zeros zeros_like new_zeros ones ones_like new_ones full full_like new_full "
+    "fill_ fill zero_ zero arange scalar_tensor eye cat stack constant_pad_nd repeat flip roll slice_scatter "
+    "select_scatter as_strided_copy expand_copy permute_copy transpose_copy view_copy slice_copy".split()  # noqa: SIM905
+)
+"""Fills and copies: bytes, but not the work that a task is about."""
+_DOTS = frozenset("mm bmm addmm baddbmm addbmm mv addmv dot vdot linear matmul".split())
+_CONVOLUTIONS = frozenset("convolution _convolution conv1d conv2d conv3d cudnn_convolution mkldnn_convolution".split())
+
+
+def is_dot(name: str) -> bool:
+    """Whether an operator's flops run on matrix units."""
+    return name in _DOTS or name in _CONVOLUTIONS or "attention" in name
+
+
+def operator_name(func: Any) -> str:
+    """`aten.add.Tensor` as `add`."""
+    return func.overloadpacket.__name__ if hasattr(func, "overloadpacket") else str(func)
+
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [tensor for part in value for tensor in tensors_in(part)]
+    if isinstance(value, dict):
+        return [tensor for part in value.values() for tensor in tensors_in(part)]
+    return []
+
+
+def _footprint(tensor: torch.Tensor) -> int:
+    """Bytes behind a tensor: an expanded dimension is stored once."""
+    stored = math.prod(size for size, step in zip(tensor.shape, tensor.stride(), strict=True) if step != 0)
+    return stored * tensor.element_size()
+
+
+def cost(func: Any, args: Any, kwargs: Any, out: Any) -> tuple[str, int, int, bool]:
+    """(operator, bytes, flops, compute) of one call, from shapes alone: works on meta tensors too."""
+    name = operator_name(func)
+    if name in FREE:
+        return name, 0, 0, False
+    inputs, outputs = tensors_in([args, kwargs]), tensors_in(out)
+    moved = sum(map(_footprint, outputs))
+    if name not in ("fill_", "zero_", "copy_"):
+        moved += sum(map(_footprint, inputs))
+    elif name == "copy_":
+        moved = sum(map(_footprint, inputs))
+    if name in MOVES:
+        return name, moved, 0, False
+    flops = 0
+    if name in _DOTS and len(inputs) >= 2:
+        left = inputs[1] if name in ("addmm", "baddbmm", "addbmm", "addmv") else inputs[0]
+        flops = 2 * (outputs[0].numel() if outputs else 0) * (left.shape[-1] if left.dim() else 1)
+    elif name in _CONVOLUTIONS and outputs:
+        weight = inputs[1]
+        transposed = name in ("convolution", "_convolution") and len(args) > 6 and bool(args[6])
+        flops = 2 * (inputs[0] if transposed else outputs[0]).numel() * math.prod(weight.shape[1:])
+    elif "attention" in name and outputs:
+        query, key = inputs[0], inputs[1]
+        flops = 4 * math.prod(query.shape) * key.shape[-2]
+    else:
+        flops = max([tensor.numel() for tensor in inputs + outputs], default=0)
+    return name, moved, flops, True

@@ -1,0 +1,47 @@
+"""The one word that says why a candidate did not pass, and the stage at which that is decided.
+
+Categories are what rewards, curricula and reports count, so they are few, stable and about one cause each.
+"""
+
+CATEGORIES: dict[str, tuple[str, str]] = {
+    # static
+    "syntax_error": ("static", "the source does not parse"),
+    "too_large": ("static", "the source is larger than any kernel needs"),
+    "no_model_new": ("static", "there is no class ModelNew"),
+    "no_kernel": ("launch", "no Triton kernel in the source, or forward launched none"),
+    # load
+    "import_error": ("load", "executing the source failed"),
+    "construct_error": ("load", "ModelNew(*init_inputs) failed"),
+    "weights_mismatch": ("load", "parameters or buffers of Model are absent in ModelNew or have another shape"),
+    # compile
+    "compile_error": ("compile", "the Triton compiler refuses a kernel for the target"),
+    "compile_timeout": ("compile", "compiling for the target took too long"),
+    "shared_memory": ("compile", "a kernel needs more shared memory than the target has"),
+    "registers": ("compile", "a kernel needs more registers than a block may have"),
+    # launch
+    "runtime_error": ("launch", "forward raised outside a kernel"),
+    "kernel_error": ("launch", "a kernel raised while it was interpreted"),
+    "launch_error": ("launch", "a kernel was called with wrong arguments or an impossible grid"),
+    "out_of_bounds": ("launch", "a kernel touched memory outside its tensors"),
+    "timeout": ("launch", "the candidate used up its time"),
+    "memory": ("launch", "the candidate used up its memory"),
+    "crash": ("launch", "the candidate's process ended by itself or by a signal"),
+    "output_limit": ("launch", "the candidate printed far more than is kept"),
+    # correctness
+    "wrong_structure": ("correctness", "the output is not the tensor or tuple that Model returns"),
+    "wrong_type": ("correctness", "an output is not a plain torch.Tensor"),
+    "wrong_dtype": ("correctness", "an output has another dtype"),
+    "wrong_shape": ("correctness", "an output has another shape"),
+    "wrong_value": ("correctness", "an output value is outside the tolerance"),
+    "non_finite": ("correctness", "NaN or infinity where the reference has none, or the other way round"),
+    "input_mutated": ("correctness", "forward changed its inputs"),
+    "state_mutated": ("correctness", "forward changed parameters that Model leaves alone"),
+    "output_reused": ("correctness", "a later call overwrote an earlier call's output"),
+    "torch_fallback": ("correctness", "torch operators do the work that the kernel should do"),
+    "decoy_kernel": ("correctness", "the output is the same when the kernels do nothing"),
+    "tampering": ("correctness", "the candidate interfered with the judge's side of its process"),
+    # no score
+    "unsupported": ("launch", "this tier can't tell"),
+    "infra": ("launch", "our side is at fault"),
+}
+"""category -> (stage where it is usually decided, one line)."""

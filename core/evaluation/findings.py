@@ -1,0 +1,56 @@
+"""What judging found, as data, and its text for the policy.
+
+The first line stands alone within 90 characters (`compact`, for policies with a small context); what follows adds the
+line of code, numbers and advice, all together within 400 characters. One cause per text.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from core.evaluation.verdict import Kind, Stage
+
+COMPACT_CHARS = 90
+FULL_CHARS = 400
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a candidate did not pass."""
+
+    stage: Stage
+    category: str
+    headline: str
+    """What is wrong, with its numbers; without the category."""
+    detail: str = ""
+    line: int = 0
+    """Line in the candidate's source, 0 when there is none."""
+    code: str = ""
+    """That line's text."""
+    kind: Kind = "fail"
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
+
+
+def feedback_text(finding: Finding, style: Literal["full", "compact"] = "full") -> str:
+    """`category: headline`, then (full) the line of code and the detail."""
+    head = " ".join(finding.headline.split())
+    place = f" (line {finding.line})" if finding.line else ""
+    room = COMPACT_CHARS - len(finding.category) - 2 - len(place)
+    first = f"{finding.category}: {_cut(head, room)}{place}"
+    if style == "compact":
+        return first
+    parts = [first]
+    if len(head) > room:
+        parts.append(f"{head[room - 1 :].lstrip()}" if len(head) < 2 * room else head)
+    if finding.code:
+        parts.append(f"  {_cut(finding.code, 120)}")
+    if finding.detail:
+        parts.append(finding.detail)
+    return _cut("\n".join(parts), FULL_CHARS)
+
+
+def compact(feedback: str) -> str:
+    """The compact text of a verdict whose full feedback is `feedback`: its first line."""
+    return feedback.partition("\n")[0][:COMPACT_CHARS]

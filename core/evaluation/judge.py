@@ -1,0 +1,258 @@
+"""One judge: a task and a candidate in, a verdict out. The trusted side of one worker process.
+
+    static screen -> secret draws -> child (interpreter) -> compare -> cross-compile -> modelled speed
+
+Blocking, one candidate at a time. Whatever a candidate does becomes a `fail` of its own; trouble on our side is retried
+with a new zygote and becomes `infra` when the retries are used up; neither leaves anything behind.
+"""
+
+import time
+from collections import OrderedDict
+from typing import Any
+
+import msgspec
+
+from core.evaluation import diagnosis, roofline, sandbox, values
+from core.evaluation.compile_stage import CompileStage
+from core.evaluation.findings import Finding, feedback_text
+from core.evaluation.reference import Draw, Reference, TooLargeError, mutates_inputs
+from core.evaluation.screens import screen
+from core.evaluation.settings import JudgeSettings
+from core.evaluation.spawn import Outcome, Zygote, ZygoteError
+from core.evaluation.verdict import Verdict
+from core.tasks.format import TaskError
+from core.tasks.task import Task
+
+_CACHED_TASKS = 256
+
+
+class Prepared(msgspec.Struct, kw_only=True):
+    """What is known of a task apart from secrets."""
+
+    reference: Reference
+    may_mutate: bool
+
+
+def choose_walls(isolation: str) -> sandbox.Walls:
+    """The walls that the settings ask for; raises OSError when `namespaces` is demanded and refused."""
+    walls = sandbox.probe()
+    if isolation == "basic":
+        return msgspec.structs.replace(walls, level="basic", user_namespace=False)
+    if isolation == "namespaces" and walls.level != "namespaces":
+        raise OSError(
+            "judge.isolation = 'namespaces', but this machine refuses them: see `kernelmill doctor`, or use 'auto'"
+        )
+    return walls
+
+
+class Judge:
+    """One zygote, one candidate at a time."""
+
+    def __init__(self, settings: JudgeSettings, slot: int = 0) -> None:
+        self.settings = settings
+        self.walls = choose_walls(settings.isolation)
+        self._slot = slot
+        self._zygote = Zygote("interpret", self.walls, slot)
+        self._compile = CompileStage(settings, self.walls, slot) if settings.target else None
+        self._tasks: OrderedDict[str, Prepared | TaskError] = OrderedDict()
+
+    @property
+    def _zygotes(self) -> list[Zygote]:
+        return [self._zygote, self._compile.zygote] if self._compile else [self._zygote]
+
+    def start(self) -> None:
+        """Start the zygotes; they import on their own while this process does something else."""
+        for zygote in self._zygotes:
+            zygote.start()
+
+    def wait_ready(self) -> None:
+        for zygote in self._zygotes:
+            zygote.wait_ready()
+
+    def stop(self) -> None:
+        for zygote in self._zygotes:
+            zygote.stop()
+
+    def judge(self, task: Task, candidate: str, key: str) -> Verdict:
+        """The verdict; never raises for anything that a task or a candidate does."""
+        started = time.monotonic()
+        verdict = self._judge(task, candidate, key)
+        return msgspec.structs.replace(verdict, wall_s=round(time.monotonic() - started, 4))
+
+    def _judge(self, task: Task, candidate: str, key: str) -> Verdict:
+        refused, screens = screen(candidate)
+        if refused is not None:
+            return self._failed(key, refused, screens, tier="static")
+        try:
+            prepared = self._prepare(task)
+        except TooLargeError as error:
+            finding = Finding(stage="load", category="unsupported", headline=str(error), kind="unsupported")
+            return self._failed(key, finding, screens)
+        except TaskError as error:
+            return self._infra(key, str(error))
+        trouble = ""
+        for attempt in range(self.settings.retries + 1):
+            if attempt:
+                self.stop()
+                self.start()
+            try:
+                return self._attempt(key, candidate, prepared, screens)
+            except ZygoteError as error:
+                trouble = str(error)
+        return self._infra(key, trouble)
+
+    def _prepare(self, task: Task) -> Prepared:
+        known = self._tasks.get(task.source)
+        if known is None:
+            try:
+                reference = Reference(task.source, task.name, self.settings.profile)
+                known = Prepared(reference=reference, may_mutate=mutates_inputs(reference))
+            except TaskError as error:
+                known = error
+            except Exception as error:  # the task's own code may raise anything
+                known = TaskError(f"task {task.task_id} does not run: {type(error).__name__}: {error}")
+            self._tasks[task.source] = known
+            if len(self._tasks) > _CACHED_TASKS:
+                self._tasks.popitem(last=False)
+        else:
+            self._tasks.move_to_end(task.source)
+        if isinstance(known, TaskError):
+            raise known
+        return known
+
+    def _attempt(self, key: str, candidate: str, prepared: Prepared, screens: tuple[str, ...]) -> Verdict:
+        settings = self.settings
+        draws, init, required = prepared.reference.draws(settings.draws)
+        header, blobs = job(candidate, draws, init, required)
+        limits = sandbox.Limits(memory_mb=settings.memory_mb, wall_s=settings.wall_s)
+        expected = sum(tensor.nbytes for draw in draws for tensor in draw.expected.native)
+        outcome = self._zygote.run(header, blobs, limits, settings.output_kb, result_mb=8 + expected * 4 // 2**20)
+        finding, report = self._diagnose(outcome, draws, prepared, screens)
+        compiled = report is not None and report.launched
+        if self._compile is not None:
+            signatures = report.signatures if report is not None else {}
+            refusal = self._compile.check(candidate, signatures) if signatures else None
+            compiled = bool(signatures) and refusal is None
+            finding = refusal or finding
+        if finding is not None:
+            return self._failed(key, finding, screens, compiled=compiled)
+        assert report is not None and report.trace is not None
+        return self._passed(key, prepared, report.trace, screens)
+
+    def _diagnose(
+        self, outcome: Outcome, draws: list[Draw], prepared: Prepared, screens: tuple[str, ...]
+    ) -> tuple[Finding | None, diagnosis.Report | None]:
+        settings = self.settings
+        tampered = Finding(stage="correctness", category="tampering", headline="wrote to the judge's result channel")
+        if outcome.garbled:
+            return tampered, None
+        try:
+            report = diagnosis.read(outcome)
+        except (msgspec.ValidationError, ValueError, TypeError):
+            return tampered, None
+        if report.error is not None:
+            return diagnosis.error_finding(report.error, screens, settings.memory_mb), report
+        if any(frame.odd_type for frame, _ in report.draws.values()):
+            odd = next(frame.odd_type for frame, _ in report.draws.values() if frame.odd_type)
+            text = f"forward returned a {odd}, not a plain torch.Tensor"
+            return Finding(stage="correctness", category="wrong_type", headline=text), report
+        finding = diagnosis.ending(outcome, report, settings.wall_s, settings.memory_mb)
+        if finding is None:
+            assert prepared.reference.work is not None
+            finding = diagnosis.outputs(report, draws, prepared.reference.work, prepared.may_mutate)
+        return finding, report
+
+    def _passed(self, key: str, prepared: Prepared, trace: diagnosis.TraceFrame, screens: tuple[str, ...]) -> Verdict:
+        settings = self.settings
+        passed = Verdict(candidate_key=key, kind="pass", compiled=True, correct=True, screens=screens)
+        if settings.speed == "none":
+            return msgspec.structs.replace(passed, feedback="correct")
+        model = modelled_speed(prepared.reference, trace, settings)
+        gpu = roofline.ROOFLINES.get(settings.target, roofline.ROOFLINES[roofline.DEFAULT])
+        speedup = round(model.speedup, 4)
+        text = (
+            f"correct: modelled speedup {speedup:.2f}x over eager PyTorch\n"
+            f"{gpu.name} roofline at full size: {model.candidate_ms:.4g} ms, eager {model.baseline_ms:.4g} ms, "
+            f"bound {model.floor_ms:.4g} ms."
+        )
+        return msgspec.structs.replace(
+            passed,
+            feedback=text,
+            speed_kind="modelled",
+            speedup=speedup,
+            speedup_low=speedup,
+            runtime_ms=model.candidate_ms,
+            baseline_ms=model.baseline_ms,
+        )
+
+    def _failed(
+        self, key: str, finding: Finding, screens: tuple[str, ...], tier: Any = "cpu", compiled: bool = False
+    ) -> Verdict:
+        return Verdict(
+            candidate_key=key,
+            kind=finding.kind,
+            tier=tier,
+            stage=finding.stage,
+            category=finding.category,
+            compiled=compiled,
+            feedback=feedback_text(finding),
+            screens=screens,
+        )
+
+    @staticmethod
+    def _infra(key: str, text: str) -> Verdict:
+        return Verdict(candidate_key=key, kind="infra", stage="load", category="infra", feedback=text[:400])
+
+
+def job(candidate: str, draws: list[Draw], init: list[Any], required: list[str]) -> tuple[dict[str, Any], list[bytes]]:
+    """What the child gets: everything by value, no seed, no expected output."""
+    blobs: list[bytes] = []
+    position = 0
+
+    def pack(value: Any) -> Any:
+        nonlocal position
+        tree, parts = values.encode(value, position)
+        position += sum(map(len, parts))
+        blobs.extend(parts)
+        return tree
+
+    header = {
+        "source": candidate,
+        "init": pack(init),
+        "required": required,
+        "ghost": True,
+        "draws": [
+            {
+                "inputs": pack(draw.inputs),
+                "state": pack(draw.state),
+                "plain": pack(draw.plain),
+                "same_places": draw.same_places,
+                "training": draw.training,
+                "grad": draw.grad,
+            }
+            for draw in draws
+        ],
+    }
+    return header, blobs
+
+
+def modelled_speed(reference: Reference, trace: diagnosis.TraceFrame, settings: JudgeSettings) -> roofline.Modelled:
+    """Counts of one forward (the mean over draws), on the target's roofline."""
+    calls = settings.draws
+    kernels = [
+        roofline.KernelCounts(
+            launches=max(0, kernel.launches) / calls,
+            sector_bytes=max(0, kernel.sector_bytes) / calls,
+            traffic_bytes=max(0, kernel.traffic_bytes) / calls,
+            flops=max(0, kernel.flops) / calls,
+            dot_flops=max(0, kernel.dot_flops) / calls,
+        )
+        for kernel in trace.kernels
+    ]
+    operators = [
+        (name, max(1, entry[0]), max(0, entry[1]), max(0, entry[2]))
+        for name, entry in (trace.operators[0] if trace.operators else {}).items()
+        if entry[1] > 0
+    ]
+    assert reference.work is not None
+    return roofline.modelled(settings.target, reference.work, reference.full_work(), kernels, operators)

@@ -1,0 +1,203 @@
+"""Judges in parallel behind one async call.
+
+    pool = JudgePool(settings, workers=2)
+    await pool.start()
+    verdict = await pool.judge(task, candidate, key)
+    await pool.stop()
+
+N trusted worker processes, each with its own zygote. `judge` waits for a free worker, never blocks the loop and never
+raises for what a candidate does. A worker that dies is restarted and the candidate tried again, `settings.retries` times;
+then the verdict is `infra`. A call that is cancelled costs its worker, which is restarted: its answer has no reader.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from typing import Any
+
+import msgspec
+
+from core.evaluation import worker
+from core.evaluation.settings import JudgeSettings
+from core.evaluation.verdict import Verdict
+from core.tasks.task import Task
+
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+_START_S = 240.0
+_REPLY = msgspec.msgpack.Decoder(worker.Reply)
+
+
+class JudgeError(RuntimeError):
+    """No worker can judge under these settings on this machine; the text says why."""
+
+
+class _Worker:
+    """One process and its socket."""
+
+    def __init__(self, settings: JudgeSettings, slot: int) -> None:
+        self._settings, self._slot = settings, slot
+        self._process: subprocess.Popen[bytes] | None = None
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self.hello: worker.Hello | None = None
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None and self.hello is not None
+
+    async def start(self) -> None:
+        """Raises JudgeError when the worker says that it can't, EOFError or TimeoutError when it says nothing."""
+        ours, theirs = socket.socketpair()
+        paths = [_ROOT, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+        command = [
+            sys.executable,
+            "-m",
+            "core.evaluation.worker",
+            str(theirs.fileno()),
+            str(os.getpid()),
+            str(self._slot),
+        ]
+        # Started from this thread on purpose: the worker dies with the thread that started it, which runs the loop.
+        self._process = subprocess.Popen(
+            command,
+            pass_fds=[theirs.fileno()],
+            env={**_without_secrets(), "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        theirs.close()
+        self._reader, self._writer = await asyncio.open_connection(sock=ours)
+        self._writer.write(worker.pack(self._settings))
+        reply = await asyncio.wait_for(self._receive(), _START_S)
+        if isinstance(reply, worker.Refused):
+            await self.stop()
+            raise JudgeError(reply.reason)
+        assert isinstance(reply, worker.Hello)
+        self.hello = reply
+
+    async def _receive(self) -> Any:
+        assert self._reader is not None
+        length = int.from_bytes(await self._reader.readexactly(4), "little")
+        return _REPLY.decode(await self._reader.readexactly(length))
+
+    async def ask(self, request: worker.Request, timeout_s: float) -> Verdict:
+        assert self._writer is not None
+        self._writer.write(worker.pack(request))
+        await self._writer.drain()
+        reply = await asyncio.wait_for(self._receive(), timeout_s)
+        assert isinstance(reply, worker.Answer)
+        return reply.verdict
+
+    async def stop(self) -> None:
+        """Close the socket, which ends an idle worker by itself; kill it if it is busy."""
+        process, self._process, self.hello = self._process, None, None
+        if self._writer is not None:
+            self._writer.close()
+            with contextlib.suppress(OSError):
+                await self._writer.wait_closed()
+            self._writer = self._reader = None
+        if process is None:
+            return
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            await asyncio.to_thread(process.wait, 2.0)
+            return
+        process.send_signal(signal.SIGKILL)
+        await asyncio.to_thread(process.wait)
+
+
+def _without_secrets() -> dict[str, str]:
+    """The environment without what a judge has no business with."""
+    hidden = ("TOKEN", "SECRET", "PASSWORD", "API_KEY", "NATS_")
+    return {name: value for name, value in os.environ.items() if not any(word in name.upper() for word in hidden)}
+
+
+class JudgePool:
+    """See the module's text."""
+
+    def __init__(self, settings: JudgeSettings, workers: int = 2) -> None:
+        if workers < 1:
+            raise ValueError(f"workers = {workers}: at least 1")
+        self.settings = settings
+        self._workers = [_Worker(settings, slot) for slot in range(workers)]
+        self._free: asyncio.Queue[_Worker] = asyncio.Queue()
+        self._busy = 0
+        self._waiting = 0
+        self._judged = 0
+        self._restarts = 0
+        self._kinds: dict[str, int] = {}
+
+    async def start(self) -> None:
+        """Start all workers (seconds: they import torch); raises JudgeError when they can't judge here."""
+        results = await asyncio.gather(*(one.start() for one in self._workers), return_exceptions=True)
+        failed = [result for result in results if isinstance(result, BaseException)]
+        if failed:
+            await self.stop()
+            if isinstance(failed[0], JudgeError):
+                raise failed[0]
+            raise JudgeError(f"a judge's worker did not start: {type(failed[0]).__name__}: {failed[0]}") from failed[0]
+        for one in self._workers:
+            self._free.put_nowait(one)
+
+    @property
+    def walls(self) -> str:
+        """How strong the sandbox is, in words; empty before `start`."""
+        hello = self._workers[0].hello
+        return hello.walls if hello else ""
+
+    async def judge(self, task: Task, candidate: str, key: str) -> Verdict:
+        """One terminal verdict; waits while all workers are busy."""
+        self._waiting += 1
+        try:
+            one = await self._free.get()
+        finally:
+            self._waiting -= 1
+        self._busy += 1
+        try:
+            verdict = await self._judge_with(one, worker.Request(task=task, candidate=candidate, key=key))
+        except asyncio.CancelledError:
+            await one.stop()  # it is busy with an answer that nobody reads; the next call starts it again
+            raise
+        finally:
+            self._busy -= 1
+            self._free.put_nowait(one)
+        self._judged += 1
+        self._kinds[verdict.kind] = self._kinds.get(verdict.kind, 0) + 1
+        return verdict
+
+    async def _judge_with(self, one: _Worker, request: worker.Request) -> Verdict:
+        settings = self.settings
+        # A zygote's restart and the task's own references come on top of the candidate's time.
+        timeout_s = (settings.retries + 1) * (settings.wall_s + settings.compile_wall_s + 60.0) + 60.0
+        trouble = ""
+        for _ in range(settings.retries + 1):
+            try:
+                if not one.running:
+                    await one.stop()
+                    self._restarts += 1
+                    await one.start()
+                return await one.ask(request, timeout_s)
+            except (OSError, EOFError, TimeoutError, JudgeError, msgspec.DecodeError) as error:
+                trouble = f"{type(error).__name__}: {error}"
+                await one.stop()
+        feedback = f"judge worker {trouble}"[:400]
+        return Verdict(candidate_key=request.key, kind="infra", stage="load", category="infra", feedback=feedback)
+
+    async def stop(self) -> None:
+        """End all workers and what they run."""
+        await asyncio.gather(*(one.stop() for one in self._workers))
+
+    def gauges(self) -> dict[str, float]:
+        """Numbers for the heartbeat."""
+        counted = {f"judged_{kind}": float(number) for kind, number in self._kinds.items()}
+        return {
+            "workers": float(len(self._workers)),
+            "busy": float(self._busy),
+            "waiting": float(self._waiting),
+            "judged": float(self._judged),
+            "worker_restarts": float(self._restarts),
+            **counted,
+        }

@@ -1,0 +1,116 @@
+"""Modelled speed: what an eager run and a candidate would take on a GPU's roofline, from counts alone. Never a measurement.
+
+Per operator or kernel: max(bytes / DRAM bandwidth, traffic / L2 bandwidth, flops / peak) plus a launch.
+- Eager: every aten operator of the reference reads its inputs and writes its outputs, at the `full` profile's shapes.
+- Candidate: different memory sectors, all traffic and arithmetic that its kernels were seen to do at the judged profile,
+  scaled to `full` by the task's own growth (compulsory bytes for memory, matrix flops for what contains tl.dot), plus the
+  torch operators that it still runs.
+- Floor: no candidate is faster than the task's compulsory bytes (inputs, parameters, outputs once) and matrix flops allow,
+  with one launch. A child can unhook its counters, so the floor is computed by the trusted side.
+Not modelled: occupancy, block sizes, coalescing within a sector, tail effects, overlap of launches, clocks. Matrix flops
+count at the same peak on both sides, so that TF32 against strict float32 earns nothing.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from core.evaluation.reference import Work
+
+
+class Roofline(msgspec.Struct, frozen=True, kw_only=True):
+    """One GPU's limits, from its data sheet; the L2 figure is a rounded public measurement."""
+
+    name: str
+    dram_gb_per_s: float
+    l2_gb_per_s: float
+    vector_tflops: float
+    """float32 outside the matrix units."""
+    matrix_tflops: float
+    """TF32 or the part's nearest equal, dense."""
+    launch_us: float = 3.0
+    """From one kernel's end to the next one's start in a stream that is kept full."""
+
+
+ROOFLINES = {
+    "cuda:80": Roofline(name="A100 80GB", dram_gb_per_s=2039, l2_gb_per_s=4800, vector_tflops=19.5, matrix_tflops=156),
+    "cuda:89": Roofline(name="L40S", dram_gb_per_s=864, l2_gb_per_s=4000, vector_tflops=91.6, matrix_tflops=183),
+    "cuda:90": Roofline(name="H100 SXM", dram_gb_per_s=3350, l2_gb_per_s=7000, vector_tflops=67, matrix_tflops=495),
+    "cuda:100": Roofline(name="B200", dram_gb_per_s=8000, l2_gb_per_s=14000, vector_tflops=80, matrix_tflops=1100),
+    "hip:gfx942": Roofline(name="MI300X", dram_gb_per_s=5300, l2_gb_per_s=10000, vector_tflops=163, matrix_tflops=653),
+}
+DEFAULT = "cuda:90"
+
+
+class KernelCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """What one kernel was seen to do in one forward."""
+
+    launches: float
+    sector_bytes: float
+    traffic_bytes: float
+    flops: float
+    dot_flops: float
+
+
+class Modelled(msgspec.Struct, frozen=True, kw_only=True):
+    """Times at the `full` profile in ms."""
+
+    baseline_ms: float
+    candidate_ms: float
+    floor_ms: float
+
+    @property
+    def speedup(self) -> float:
+        return self.baseline_ms / self.candidate_ms
+
+
+def operator_ms(gpu: Roofline, moved: float, flops: float, dot: bool) -> float:
+    """One torch operator: `moved` bytes, `flops` operations."""
+    peak = gpu.matrix_tflops if dot else gpu.vector_tflops
+    return max(moved / gpu.dram_gb_per_s * 1e-6, flops / peak * 1e-9) + gpu.launch_us * 1e-3
+
+
+def eager_ms(gpu: Roofline, work: Work) -> float:
+    from core.evaluation.aten_costs import is_dot
+
+    return sum(operator_ms(gpu, moved, flops, is_dot(name)) for name, moved, flops in work.operators)
+
+
+def floor_ms(gpu: Roofline, work: Work) -> float:
+    """What no implementation of this task can beat on this GPU."""
+    memory = work.compulsory_bytes / gpu.dram_gb_per_s * 1e-6
+    return max(memory, work.dot_flops / gpu.matrix_tflops * 1e-9) + gpu.launch_us * 1e-3
+
+
+def kernel_ms(gpu: Roofline, counts: KernelCounts, bytes_ratio: float, flops_ratio: float) -> float:
+    """All launches of one kernel; ratios scale from the judged profile to `full`."""
+    traffic_ratio = flops_ratio if counts.dot_flops else bytes_ratio
+    busy = max(
+        counts.sector_bytes * bytes_ratio / gpu.dram_gb_per_s * 1e-6,
+        counts.traffic_bytes * traffic_ratio / gpu.l2_gb_per_s * 1e-6,
+        counts.flops * bytes_ratio / gpu.vector_tflops * 1e-9,
+        counts.dot_flops * flops_ratio / gpu.matrix_tflops * 1e-9,
+    )
+    return busy + counts.launches * gpu.launch_us * 1e-3
+
+
+def modelled(
+    target: str,
+    judged: Work,
+    full: Work,
+    kernels: Iterable[KernelCounts],
+    operators: Iterable[tuple[str, float, float, float]],
+) -> Modelled:
+    """Baseline, candidate and floor at `full`; `kernels` and torch `operators` (name, calls, bytes, flops) are of
+    one forward at `judged`."""
+    from core.evaluation.aten_costs import is_dot
+
+    gpu = ROOFLINES.get(target) or ROOFLINES[DEFAULT]
+    bytes_ratio = full.compulsory_bytes / max(1, judged.compulsory_bytes)
+    flops_ratio = full.dot_flops / judged.dot_flops if judged.dot_flops else bytes_ratio
+    total = sum(kernel_ms(gpu, counts, bytes_ratio, flops_ratio) for counts in kernels)
+    for name, calls, moved, flops in operators:
+        ratio = flops_ratio if is_dot(name) else bytes_ratio
+        total += operator_ms(gpu, moved * bytes_ratio, flops * ratio, is_dot(name)) + (calls - 1) * gpu.launch_us * 1e-3
+    least = floor_ms(gpu, full)
+    return Modelled(baseline_ms=eager_ms(gpu, full), candidate_ms=max(total, least), floor_ms=least)

@@ -1,0 +1,215 @@
+"""The walls around a candidate, strongest first, and which of them this machine allows.
+
+namespaces   The zygote lives in mount, PID, network, IPC and UTS namespaces (a user namespace too where we are not root)
+             whose root holds nothing but the Python installation, read-only; /proc, the repository and the run folder are
+             not there. Every child gets a PID, mount, network, IPC and UTS namespace of its own below that and a tmpfs on
+             /tmp, so that its whole process tree and every file die with it.
+basic        Where namespaces are refused (a default Docker profile): a temporary folder made and removed by the trusted
+             side, Landlock (reads only below the Python installation, writes only in that folder), a session of its own.
+both         a user id of its own where we are root, no capabilities, no_new_privs, seccomp (no new processes, sockets,
+             signals to others, foreign memory), limits on memory, files, descriptors and CPU time, no inherited
+             descriptors, death with the parent.
+
+One zygote runs one child at a time; siblings share nothing that can be written. All functions here run in the zygote or
+in a child before any candidate code; they raise OSError when a wall can't be built and the candidate then never starts.
+"""
+
+import math
+import os
+import resource
+import sys
+from typing import Literal
+
+import msgspec
+
+from core.evaluation import linux
+
+Level = Literal["namespaces", "basic"]
+FIRST_UID = 61000
+"""Where we are root, the child of zygote number n runs as user FIRST_UID + n."""
+_NAMESPACES = linux.CLONE_NEWNS | linux.CLONE_NEWNET | linux.CLONE_NEWIPC | linux.CLONE_NEWUTS
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What one child may use."""
+
+    memory_mb: int
+    wall_s: float
+    """CPU seconds are limited to a little more than this; the wall itself is watched by the trusted side."""
+    tmp_mb: int = 64
+    threads: int = 64
+    allow_processes: bool = False
+    """The compiler runs an assembler."""
+
+
+class Walls(msgspec.Struct, frozen=True, kw_only=True):
+    """What was reached, for `doctor` and the log."""
+
+    level: Level
+    user_namespace: bool = False
+    own_uid: bool = False
+    landlock_abi: int = 0
+    seccomp: bool = False
+
+    def describe(self) -> str:
+        parts = [self.level]
+        parts += ["user namespace"] if self.user_namespace else []
+        parts += ["own uid"] if self.own_uid else []
+        parts += [f"Landlock {self.landlock_abi}"] if self.level == "basic" and self.landlock_abi else []
+        parts += ["seccomp"] if self.seccomp else []
+        return ", ".join(parts)
+
+
+def probe() -> Walls:
+    """The strongest walls that this machine allows, found by trying them in a short-lived child."""
+    user_namespace = os.geteuid() != 0
+    if _works(_NAMESPACES | linux.CLONE_NEWPID | (linux.CLONE_NEWUSER if user_namespace else 0)):
+        level: Level = "namespaces"
+    elif not user_namespace and _works(_NAMESPACES | linux.CLONE_NEWPID | linux.CLONE_NEWUSER):
+        level, user_namespace = "namespaces", True
+    else:
+        level, user_namespace = "basic", False
+    return Walls(
+        level=level,
+        user_namespace=user_namespace,
+        own_uid=os.geteuid() == 0 and not user_namespace and _world_readable(),
+        landlock_abi=linux.landlock_abi(),
+        seccomp=linux.seccomp_available(),
+    )
+
+
+def _works(flags: int) -> bool:
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            enter_namespaces(flags)
+            status = 0
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def _world_readable() -> bool:
+    """Whether another user could import what a candidate needs."""
+    files = [os.path.join(os.path.dirname(os.__file__), "abc.py"), sys.executable]
+    files += [
+        path for path in (os.path.join(folder, "torch", "__init__.py") for folder in sys.path) if os.path.exists(path)
+    ]
+    return all(os.stat(path).st_mode & 0o004 for path in files)
+
+
+def enter_namespaces(flags: int) -> None:
+    """Leave the machine's namespaces; what this process mounts from now on is its own. PIDs change with the next fork."""
+    uid, gid = os.geteuid(), os.getegid()
+    linux.unshare(flags)
+    if flags & linux.CLONE_NEWUSER:
+        for name, line in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1")):
+            with open(f"/proc/self/{name}", "w") as file:
+                file.write(line)
+    linux.mount("", "/", flags=linux.MS_REC | linux.MS_PRIVATE)
+
+
+def outer_flags(walls: Walls) -> int:
+    return _NAMESPACES | linux.CLONE_NEWPID | (linux.CLONE_NEWUSER if walls.user_namespace else 0)
+
+
+def readable_paths() -> list[str]:
+    """Folders and files that Python, torch and triton read; outermost only."""
+    wanted = [sys.prefix, sys.base_prefix, sys.exec_prefix, os.path.dirname(os.path.realpath(sys.executable))]
+    wanted += [
+        "/usr",
+        "/lib",
+        "/lib64",
+        "/bin",
+        "/opt/rocm",
+        "/etc/ld.so.cache",
+        "/dev/null",
+        "/dev/zero",
+        "/dev/urandom",
+    ]
+    wanted += [path for path in sys.path if os.path.isdir(path)]
+    roots: list[str] = []
+    for path in sorted({os.path.abspath(path) for path in wanted if path and os.path.exists(path)}):
+        if not any(path == root or path.startswith(root + "/") for root in roots):
+            roots.append(path)
+    return roots
+
+
+def build_jail(root: str, hidden: list[str]) -> None:
+    """Make `root` (an empty folder) the only file system: a small tmpfs with the readable paths bound into it.
+
+    `hidden` folders that lie inside a readable path are covered by nothing at all. After this there is no /proc.
+    """
+    linux.mount("tmpfs", root, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "size=1m,mode=0755")
+    for path in readable_paths():
+        target = root + path
+        if os.path.islink(path):
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            os.symlink(os.readlink(path), target)
+        elif os.path.isdir(path):
+            os.makedirs(target, exist_ok=True)
+            linux.bind_read_only(path, target)
+        else:
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            open(target, "w").close()
+            linux.bind_read_only(path, target)
+    for path in hidden:
+        if os.path.isdir(root + path):
+            linux.mount("tmpfs", root + path, "tmpfs", linux.MS_RDONLY, "size=4k")
+    os.makedirs(root + "/tmp", exist_ok=True)
+    linux.mount("", root, flags=linux.MS_BIND | linux.MS_REMOUNT | linux.MS_RDONLY | linux.MS_NOSUID | linux.MS_NODEV)
+    linux.pivot_root(root)
+
+
+def confine(walls: Walls, limits: Limits, folder: str, slot: int, parent: int, keep: list[int]) -> None:
+    """Run in a fresh child: build its own walls, then give up everything that could take them down."""
+    os.setsid()
+    linux.close_all_but(keep)
+    if walls.level == "namespaces":
+        linux.unshare(_NAMESPACES)
+        options = f"size={limits.tmp_mb}m,nr_inodes=4096,mode=1777"
+        linux.mount("tmpfs", folder, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, options)
+    elif walls.landlock_abi:
+        linux.no_new_privileges()
+        linux.install_landlock(readable_paths(), [folder, "/dev/null"])
+    os.chdir(folder)
+    _limit(limits, walls.own_uid)
+    if walls.own_uid:
+        os.setgroups([])
+        os.setresgid(FIRST_UID + slot, FIRST_UID + slot, FIRST_UID + slot)
+        os.setresuid(FIRST_UID + slot, FIRST_UID + slot, FIRST_UID + slot)
+    linux.drop_capabilities()
+    linux.die_with_parent(parent)
+    linux.no_new_privileges()
+    linux.set_dumpable(False)
+    if walls.seccomp:
+        linux.install_seccomp(limits.allow_processes)
+
+
+def _limit(limits: Limits, own_uid: bool) -> None:
+    with open("/proc/self/statm") if os.path.exists("/proc/self/statm") else open(os.devnull) as file:
+        pages = file.read().split()
+    used = int(pages[0]) * os.sysconf("SC_PAGE_SIZE") if pages else _address_space
+    cpu = math.ceil(limits.wall_s) + 5
+    wanted = {
+        resource.RLIMIT_AS: used + limits.memory_mb * 2**20,
+        resource.RLIMIT_CPU: cpu,
+        resource.RLIMIT_FSIZE: limits.tmp_mb * 2**20,
+        resource.RLIMIT_NOFILE: 256,
+        resource.RLIMIT_CORE: 0,
+    }
+    if own_uid:
+        wanted[resource.RLIMIT_NPROC] = limits.threads
+    for which, value in wanted.items():
+        resource.setrlimit(which, (value, value))
+
+
+_address_space = 0
+
+
+def note_address_space() -> None:
+    """Remember how much address space the zygote has, while /proc is still there; the memory limit counts from it."""
+    global _address_space
+    with open("/proc/self/statm") as file:
+        _address_space = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,58 @@
+"""What one judge is told: the settings that a run's config calls `judge`, as plain data without torch.
+
+`core` imports no configs, so the fields mirror `configs.schema.Judge` by name; an actor makes one with
+`JudgeSettings(**{name: getattr(section, name) for name in JudgeSettings.__struct_fields__})`.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+Isolation = Literal["auto", "namespaces", "basic"]
+
+
+class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Read by the trusted side only; the candidate's process gets the limits that follow from it, not the settings."""
+
+    device_class: str = "cpu"
+    """`cpu`, or the GPU type that judges."""
+    profile: Literal["cpu", "small", "full"] = "cpu"
+    """Sizes used for correctness."""
+    draws: int = 3
+    """Input draws per candidate, each with secret values of its own; at least 2."""
+    target: str = ""
+    """Cross-compile for this GPU as well, e.g. `cuda:90` or `hip:gfx942`; empty skips the stage."""
+    speed: Literal["none", "modelled", "measured"] = "modelled"
+    wall_s: float = 20.0
+    """Time for one candidate, imports apart."""
+    compile_wall_s: float = 20.0
+    memory_mb: int = 2048
+    """Address space that a candidate may add to what the interpreter already has."""
+    output_kb: int = 64
+    """What a candidate may print before it is cut off."""
+    isolation: Isolation = "auto"
+    retries: int = 2
+    """Tries again after trouble on our side, before the verdict is `infra`."""
+
+    def __post_init__(self) -> None:
+        if self.draws < 2:
+            raise ValueError(f"draws = {self.draws}: at least 2, or an answer remembered from the first can't be seen")
+        if self.speed == "measured":
+            raise ValueError("speed = 'measured' needs the GPU tier: use 'modelled' or 'none' here")
+        if self.target:
+            parse_target(self.target)
+
+    def identity(self) -> dict[str, Any]:
+        """The settings that can change a verdict; they are part of every candidate key."""
+        names = ("profile", "draws", "target", "speed", "wall_s", "compile_wall_s", "memory_mb", "output_kb")
+        return {name: getattr(self, name) for name in names}
+
+
+def parse_target(target: str) -> tuple[str, int | str, int]:
+    """`cuda:90` as ("cuda", 90, 32), `hip:gfx942` as ("hip", "gfx942", 64): backend, architecture, lanes of a warp."""
+    backend, _, arch = target.partition(":")
+    if backend == "cuda" and arch.isdigit():
+        return "cuda", int(arch), 32
+    if backend == "hip" and arch.startswith("gfx"):
+        return "hip", arch, 64 if arch.startswith("gfx9") else 32
+    raise ValueError(f"target {target!r}: wanted cuda:<compute capability> (cuda:90) or hip:<gfx name> (hip:gfx942)")

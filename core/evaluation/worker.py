@@ -1,0 +1,97 @@
+"""A judge's worker process: reads requests from its socket, judges, answers. One candidate at a time, dies with its parent.
+
+`python -m core.evaluation.worker FD PARENT SLOT` is started by `core.evaluation.pool` only. Messages are MessagePack with a
+length of 4 bytes in front. First the settings arrive and `Hello` or `Refused` goes back; then requests and answers.
+"""
+
+import os
+import socket
+import sys
+from typing import Any
+
+import msgspec
+
+from core.evaluation import linux
+from core.evaluation.settings import JudgeSettings
+from core.evaluation.verdict import Verdict
+from core.tasks.task import Task
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    task: Task
+    candidate: str
+    key: str
+
+
+class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
+    """The worker can judge; `walls` says how strong its sandbox is."""
+
+    walls: str
+    level: str
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
+    """The worker can't judge under these settings."""
+
+    reason: str
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True, tag="answer"):
+    verdict: Verdict
+
+
+Reply = Hello | Refused | Answer
+
+
+def pack(message: Any) -> bytes:
+    body = msgspec.msgpack.encode(message)
+    return len(body).to_bytes(4, "little") + body
+
+
+def _read(stream: Any, count: int) -> bytes:
+    data = stream.read(count)
+    return data if data is not None and len(data) == count else b""
+
+
+def main(fd: int, parent: int, slot: int) -> int:
+    linux.die_with_parent(parent)
+    linux.set_dumpable(False)
+    connection = socket.socket(fileno=fd)
+    stream = connection.makefile("rb")
+
+    def receive(kind: type) -> Any:
+        head = _read(stream, 4)
+        body = _read(stream, int.from_bytes(head, "little")) if head else b""
+        return msgspec.msgpack.decode(body, type=kind) if body else None
+
+    settings = receive(JudgeSettings)
+    if settings is None:
+        return 0
+    import torch
+
+    torch.set_num_threads(1)
+    from core.evaluation.judge import Judge
+    from core.evaluation.spawn import ZygoteError
+
+    try:
+        judge = Judge(settings, slot)
+        judge.start()
+        judge.wait_ready()
+    except (OSError, ZygoteError) as error:
+        connection.sendall(pack(Refused(reason=str(error))))
+        return 1
+    connection.sendall(pack(Hello(walls=judge.walls.describe(), level=judge.walls.level)))
+    try:
+        while (request := receive(Request)) is not None:
+            verdict = judge.judge(request.task, request.candidate, request.key)
+            connection.sendall(pack(Answer(verdict=verdict)))
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # the parent is gone
+    finally:
+        judge.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    numbers = [int(word) for word in sys.argv[1:4]]
+    sys.exit(main(*numbers) if len(numbers) == 3 else os.EX_USAGE)

@@ -1,0 +1,203 @@
+"""The zygote: a process with torch and triton imported that forks one confined child per candidate.
+
+    trusted worker --(socket: spawn + 3 descriptors)--> zygote --fork--> child --(result pipe)--> trusted worker
+
+Invariants: it runs no torch operation before a fork (a child would hang in the thread pool's locks); it never reads the
+job, so its memory, which every child inherits, holds nothing secret; its environment is made from nothing; it has one
+child at a time and reports a child's end only when the child's whole process tree is gone.
+
+Run by `core.evaluation.spawn`, as `kind` interpret (TRITON_INTERPRET=1) or compile.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import sys
+from typing import Any
+
+import msgspec
+
+from core.evaluation import linux, sandbox
+
+JOB_FD, RESULT_FD = 3, 4
+SANDBOX_FAILED = 71
+"""Exit status of a child whose walls could not be built; the candidate did not start."""
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True):
+    """First message to a zygote."""
+
+    kind: str
+    walls: sandbox.Walls
+    slot: int
+    folder: str
+    """Empty folder, removed by the trusted side when the zygote is gone."""
+
+
+class Spawn(msgspec.Struct, frozen=True, kw_only=True, tag="spawn"):
+    """With three descriptors: the job's memory file, the write ends of the result pipe and of the output pipe."""
+
+    limits: sandbox.Limits
+
+
+class Kill(msgspec.Struct, frozen=True, kw_only=True, tag="kill"):
+    pass
+
+
+class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
+    pass
+
+
+class Exited(msgspec.Struct, frozen=True, kw_only=True, tag="exited"):
+    """`code` is the exit status, or minus the signal."""
+
+    code: int
+    peak_mb: int
+    cpu_s: float
+
+
+def _hidden() -> list[str]:
+    """This repository's packages: task sources and their kernels are not for candidates to read."""
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    return [os.path.join(root, name) for name in ("actors", "bus", "configs", "core", "runners", "tests", "runs")]
+
+
+def _work(kind: str) -> Any:
+    """Import everything that a child needs; returns the child's function (job fd, result fd, folder)."""
+    import torch
+
+    torch.set_num_threads(1)
+    if kind == "compile":
+        from core.evaluation import compile_child
+
+        compile_child.warm()
+        return compile_child.run
+    from core.evaluation import candidate, interpreter
+
+    interpreter.install()
+    return candidate.run
+
+
+def _child(start: Start, spawn: Spawn, fds: list[int], work: Any, folder: str, parent: int) -> None:
+    """Everything that happens in the forked process; never returns."""
+    code = SANDBOX_FAILED
+    try:
+        quiet = os.open(os.devnull, os.O_RDONLY)
+        # Out of the way first: a source may sit on a number that is a target of another.
+        high = [os.dup2(fd, 40 + index) for index, fd in enumerate([quiet, fds[2], fds[2], fds[0], fds[1]])]
+        for number, fd in enumerate(high):
+            os.dup2(fd, number)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        sandbox.confine(start.walls, spawn.limits, folder, start.slot, parent, [JOB_FD, RESULT_FD])
+        for name in ("TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "TORCHINDUCTOR_CACHE_DIR", "TMPDIR", "HOME"):
+            os.environ[name] = folder
+        code = 70
+        work(JOB_FD, RESULT_FD, folder)
+        code = 0
+    except OSError as error:
+        os.write(2, f"sandbox: {error}\n".encode())
+    finally:
+        with contextlib.suppress(BaseException):
+            sys.stdout.flush()
+        os._exit(code)
+
+
+def _reap(child: int, leftovers: bool) -> Exited:
+    _, status, usage = os.wait4(child, 0)
+    if leftovers:
+        _sweep()
+    return Exited(
+        code=os.waitstatus_to_exitcode(status),
+        peak_mb=usage.ru_maxrss // 1024,
+        cpu_s=usage.ru_utime + usage.ru_stime,
+    )
+
+
+def _sweep() -> None:
+    """Kill and reap what a child left behind: orphans come to us, since we are a subreaper."""
+    while True:
+        for pid in _children():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            return
+
+
+def _children() -> list[int]:
+    own = os.getpid()
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{name}/stat") as file:
+            if int(file.read().rpartition(")")[2].split()[1]) == own:
+                found.append(int(name))
+    return found
+
+
+def _serve(control: socket.socket, start: Start, work: Any) -> None:
+    """Fork, watch, report; ends with the trusted side's end of the socket."""
+    namespaces = start.walls.level == "namespaces"
+    own_pids = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC) if namespaces else -1
+    sandbox.note_address_space()
+    folder = start.folder
+    if namespaces:
+        sandbox.build_jail(start.folder, _hidden())
+        folder = "/tmp"
+    else:
+        linux.become_subreaper()
+    decoder = msgspec.msgpack.Decoder(Spawn | Kill)
+    control.send(msgspec.msgpack.encode(Ready()))
+    parent = 0 if namespaces else os.getpid()
+    while True:
+        data, fds, _, _ = socket.recv_fds(control, 4096, 3)
+        if not data:
+            return
+        message = decoder.decode(data)
+        if isinstance(message, Kill):
+            continue  # the child ended before the order to end it arrived
+        if namespaces:
+            linux.unshare(linux.CLONE_NEWPID)
+        child = os.fork()
+        if child == 0:
+            control.close()
+            _child(start, message, fds, work, folder, parent)
+        if namespaces:
+            linux.setns(own_pids, linux.CLONE_NEWPID)
+        for fd in fds:
+            os.close(fd)
+        watch = os.pidfd_open(child)
+        poll = select.poll()
+        poll.register(watch, select.POLLIN)
+        poll.register(control, select.POLLIN)
+        alive = True
+        while alive:
+            for fd, _ in poll.poll():
+                if fd == watch:
+                    alive = False
+                elif not control.recv(4096):
+                    os.kill(child, signal.SIGKILL)
+                    os._exit(0)
+                else:
+                    os.kill(child, signal.SIGKILL)
+        os.close(watch)
+        control.send(msgspec.msgpack.encode(_reap(child, leftovers=not namespaces)))
+
+
+def main(control_fd: int, worker: int) -> None:
+    """Entry of the process that the trusted side starts with one end of a SOCK_SEQPACKET pair."""
+    linux.die_with_parent(worker)
+    control = socket.socket(fileno=control_fd)
+    start = msgspec.msgpack.decode(control.recv(65536), type=Start)
+    if start.walls.level == "namespaces":
+        sandbox.enter_namespaces(sandbox.outer_flags(start.walls))
+        zygote = os.fork()
+        if zygote:  # stays as the parent outside, so that the end of either ends both
+            control.close()
+            os._exit(max(0, os.waitstatus_to_exitcode(os.waitpid(zygote, 0)[1])))
+        linux.die_with_parent(0)
+    work = _work(start.kind)
+    _serve(control, start, work)

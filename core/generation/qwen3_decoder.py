@@ -1,0 +1,185 @@
+"""A hand-written decode step for Qwen3 models in float32 on the CPU.
+
+At a few million parameters the general forward spends most of its time between operations. Here a step is some twenty
+of them a layer: fused projections, one normalisation and one rotation for queries and keys together, and attention of
+every row over its own slot of one cache. Slots are filled from the left; a batch of rows is always the first slots,
+so that everything is a slice. A test holds it against the transformers forward.
+
+The model's own projection weights become views of the fused ones, so that loading weights into the model in place
+changes both.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from transformers import PreTrainedModel
+
+_ROPE_TYPES = ("default", "linear", "llama3", "yarn")
+"""Those whose tables do not depend on the sequence."""
+_FIRST_TOKENS = 128
+
+Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+"""(layer, queries [rows, heads, dim], keys, values [rows, kv heads, dim]) -> [rows, heads · dim]"""
+
+
+def applies(model: PreTrainedModel) -> bool:
+    """True for the models that this file is written for."""
+    config = model.config
+    if config.model_type != "qwen3" or model.device.type != "cpu" or model.dtype != torch.float32:
+        return False
+    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    plain = set(getattr(config, "layer_types", None) or ["full_attention"]) == {"full_attention"}
+    return (
+        plain
+        and config.hidden_act == "silu"
+        and not config.attention_bias
+        and rope.get("rope_type", "default") in _ROPE_TYPES
+        and type(model).__name__ == "Qwen3ForCausalLM"
+    )
+
+
+class Qwen3Decoder:
+    """The batch of rows and its cache; see `core.generation.decoders.Decoder`."""
+
+    def __init__(self, model: Any, rows: int, context_tokens: int) -> None:
+        config = model.config
+        self.hidden, self.eps = config.hidden_size, config.rms_norm_eps
+        self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
+        self.dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        self.inner = config.intermediate_size
+        self.scale = self.dim**-0.5
+        self.context_tokens = context_tokens
+        self._layers = [_Layer(layer) for layer in model.model.layers]
+        self._embed, self._norm, self._head = (
+            model.model.embed_tokens.weight,
+            model.model.norm.weight,
+            model.lm_head.weight,
+        )
+        positions = torch.arange(context_tokens)[None]
+        cos, sin = model.model.rotary_emb(torch.zeros(1, 1, self.hidden), positions)
+        half = self.dim // 2
+        self._cos, self._sin = cos[0], torch.cat([-sin[0][:, :half], sin[0][:, half:]], dim=-1)
+        """[context, dim]; the sine carries the sign of the rotated half."""
+        self._rows = rows
+        self._count = 0
+        self._lengths = torch.zeros(rows, dtype=torch.long)
+        self._keys = [self._slots(_FIRST_TOKENS) for _ in self._layers]
+        self._values = [self._slots(_FIRST_TOKENS) for _ in self._layers]
+
+    def _slots(self, tokens: int) -> torch.Tensor:
+        return torch.zeros(self._rows, self.kv_heads, min(tokens, self.context_tokens), self.dim)
+
+    def add(self, prompts: Sequence[Sequence[int]]) -> torch.Tensor:
+        unique = sorted(set(map(tuple, prompts)), key=len)
+        place = {prompt: row for row, prompt in enumerate(unique)}
+        source = torch.tensor([place[tuple(prompt)] for prompt in prompts])
+        lengths = torch.tensor([len(prompt) for prompt in unique])
+        rows, width = len(unique), len(unique[-1])
+        self._reserve(width)
+        ids = torch.zeros(rows, width, dtype=torch.long)
+        for row, prompt in enumerate(unique):
+            ids[row, : len(prompt)] = torch.tensor(prompt)
+        first, last = self._count, self._count + len(prompts)
+
+        def attend(layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            # Right-padded: a pad stands behind every real token, so causal attention alone hides it.
+            q, k, v = (part.unflatten(0, (rows, width)).transpose(1, 2) for part in (q, k, v))
+            self._keys[layer][first:last, :, :width] = k[source]
+            self._values[layer][first:last, :, :width] = v[source]
+            out = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=self.heads != self.kv_heads)
+            return out.transpose(1, 2).reshape(rows * width, -1)
+
+        cos, sin = (table[:width].repeat(rows, 1)[:, None] for table in (self._cos, self._sin))
+        hidden = self._forward(ids.flatten(), cos, sin, attend)
+        self._lengths[first:last] = lengths[source]
+        self._count = last
+        ends = hidden.unflatten(0, (rows, width))[torch.arange(rows), lengths - 1]
+        return self._logits(ends)[source]
+
+    def step(self, tokens: Sequence[int]) -> torch.Tensor:
+        rows = self._count
+        at = self._lengths[:rows]
+        width = int(at.max()) + 1
+        self._reserve(width)
+        row = torch.arange(rows)
+        hidden_columns = torch.arange(width) > at[:, None]
+        mask = torch.zeros(rows, width).masked_fill_(hidden_columns, float("-inf"))[:, None, None]
+
+        def attend(layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            keys, values = self._keys[layer], self._values[layer]
+            keys[row, :, at] = k
+            values[row, :, at] = v
+            # The query heads that share a key head stand where other code has the queries' time.
+            q = q.reshape(rows, self.kv_heads, -1, self.dim)
+            out = F.scaled_dot_product_attention(q, keys[:rows, :, :width], values[:rows, :, :width], attn_mask=mask)
+            return out.reshape(rows, -1)
+
+        hidden = self._forward(torch.tensor(tokens), self._cos[at][:, None], self._sin[at][:, None], attend)
+        self._lengths[:rows] += 1
+        return self._logits(hidden)
+
+    def keep(self, order: Sequence[int]) -> None:
+        moves = [(to, source) for to, source in enumerate(order) if to != source]
+        for to, source in moves:
+            length = int(self._lengths[source])
+            for cache in (*self._keys, *self._values):
+                cache[to, :, :length] = cache[source, :, :length]
+            self._lengths[to] = self._lengths[source]
+        self._count = len(order)
+
+    def _reserve(self, tokens: int) -> None:
+        """Room for `tokens` columns: doubled when it runs out, so that short runs stay small."""
+        have = self._keys[0].shape[2]
+        if tokens <= have:
+            return
+        wanted = max(tokens, 2 * have)
+        for caches in (self._keys, self._values):
+            for layer, old in enumerate(caches):
+                caches[layer] = self._slots(wanted)
+                caches[layer][: self._count, :, :have] = old[: self._count]
+
+    def _forward(self, ids: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, attend: Attend) -> torch.Tensor:
+        """Final hidden states [tokens, hidden] of `ids` [tokens]."""
+        x = self._embed[ids]
+        both = self.heads + self.kv_heads
+        half = self.dim // 2
+        for number, layer in enumerate(self._layers):
+            qkv = F.linear(F.rms_norm(x, (self.hidden,), layer.norm_in.weight, self.eps), layer.qkv)
+            qk = qkv[:, : both * self.dim].unflatten(1, (both, self.dim))
+            qk = F.rms_norm(qk, (self.dim,), None, self.eps) * layer.qk_norm(self.heads, self.kv_heads)
+            qk = torch.addcmul(qk * cos, qk.roll(half, -1), sin)
+            v = qkv[:, both * self.dim :].unflatten(1, (self.kv_heads, self.dim))
+            x = torch.addmm(x, attend(number, qk[:, : self.heads], qk[:, self.heads :], v), layer.out.weight.t())
+            gate_up = F.linear(F.rms_norm(x, (self.hidden,), layer.norm_mlp.weight, self.eps), layer.gate_up)
+            gate, up = gate_up.split(self.inner, dim=1)
+            x = torch.addmm(x, F.silu(gate).mul_(up), layer.down.weight.t())
+        return x
+
+    def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        return F.linear(F.rms_norm(hidden, (self.hidden,), self._norm, self.eps), self._head)
+
+
+class _Layer:
+    """One layer's weights: fused where the model has several, the model's own being views of them."""
+
+    def __init__(self, layer: Any) -> None:
+        attention, mlp = layer.self_attn, layer.mlp
+        self.norm_in, self.norm_mlp = layer.input_layernorm, layer.post_attention_layernorm
+        self.qkv = _fuse([attention.q_proj, attention.k_proj, attention.v_proj])
+        self.gate_up = _fuse([mlp.gate_proj, mlp.up_proj])
+        self.out, self.down = attention.o_proj, mlp.down_proj
+        self._q_norm, self._k_norm = attention.q_norm.weight, attention.k_norm.weight
+
+    def qk_norm(self, heads: int, kv_heads: int) -> torch.Tensor:
+        """[heads + kv heads, dim]"""
+        return torch.cat([self._q_norm.expand(heads, -1), self._k_norm.expand(kv_heads, -1)])
+
+
+def _fuse(linears: list[torch.nn.Linear]) -> torch.Tensor:
+    """The weights of `linears` stacked; theirs become views of the result."""
+    fused = torch.cat([linear.weight.data for linear in linears])
+    for linear, part in zip(linears, fused.split([linear.out_features for linear in linears]), strict=True):
+        linear.weight.data = part
+    return fused

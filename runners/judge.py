@@ -1,0 +1,92 @@
+"""`kernelmill judge --task FILE --candidate FILE`: judge one pair on this machine.
+
+Exit code 0 pass, 1 fail, 2 trouble on our side or bad usage, 3 this tier can't tell.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from core.evaluation.verdict import Verdict
+
+EXIT = {"pass": 0, "fail": 1, "infra": 2, "unsupported": 3}
+
+
+def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+    """Add the subcommand; nothing here imports torch."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "judge",
+        help="judge one kernel against one task",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--task", required=True, type=Path, help="file with Model, get_inputs and get_init_inputs")
+    parser.add_argument("--candidate", required=True, type=Path, help="file with class ModelNew and its Triton kernels")
+    parser.add_argument("--profile", default="cpu", choices=("cpu", "small", "full"), help="sizes used for correctness")
+    parser.add_argument("--draws", type=int, default=3, help="input draws, each with secret values (default 3)")
+    parser.add_argument("--target", default="", help="cross-compile for this GPU too, e.g. cuda:90 or hip:gfx942")
+    parser.add_argument(
+        "--wall", type=float, default=20.0, metavar="SECONDS", help="time for the candidate (default 20)"
+    )
+    parser.add_argument("--isolation", default="auto", choices=("auto", "namespaces", "basic"), help="sandbox level")
+    parser.add_argument("--json", action="store_true", help="print the verdict as one JSON line")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    texts = []
+    for name, path in (("--task", args.task), ("--candidate", args.candidate)):
+        try:
+            texts.append(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+            print(f"kernelmill judge: {name} {path}: {reason}", file=sys.stderr)
+            return 2
+    from core.evaluation.settings import JudgeSettings
+    from core.identity import candidate_key
+    from core.tasks.task import Task
+
+    try:
+        settings = JudgeSettings(
+            profile=args.profile, draws=args.draws, target=args.target, wall_s=args.wall, isolation=args.isolation
+        )
+    except ValueError as error:
+        print(f"kernelmill judge: {error}", file=sys.stderr)
+        return 2
+    task = Task(task_id=f"file/{args.task.stem}", name=args.task.stem, level=1, origin="file", source=texts[0])
+    key = candidate_key(task.source, texts[1], settings.identity(), settings.device_class)
+    from core.evaluation.judge import Judge
+
+    try:
+        judge = Judge(settings)
+    except OSError as error:
+        print(f"kernelmill judge: {error}", file=sys.stderr)
+        return 2
+    try:
+        judge.start()
+        verdict = judge.judge(task, texts[1], key)
+    finally:
+        judge.stop()
+    if args.json:
+        import msgspec
+
+        print(msgspec.json.encode(verdict).decode())
+    else:
+        _show(verdict, judge.walls.describe())
+    return EXIT[verdict.kind]
+
+
+def _show(verdict: "Verdict", walls: str) -> None:
+    words = {"pass": "PASS", "fail": "FAIL", "unsupported": "CAN'T TELL", "infra": "NO VERDICT"}
+    stage = f" at {verdict.stage}" if verdict.stage else ""
+    print(f"{words[verdict.kind]}{stage}  ({verdict.wall_s:.2f} s, sandbox: {walls})")
+    print(verdict.feedback)
+    if verdict.speedup is not None:
+        print(
+            f"speedup {verdict.speedup:.3f} ({verdict.speed_kind}), {verdict.runtime_ms:.4g} ms against {verdict.baseline_ms:.4g} ms"
+        )
+    if verdict.screens:
+        print(f"noted in the source: {', '.join(verdict.screens)}")
