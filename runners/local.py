@@ -19,7 +19,7 @@ from typing import Any
 from configs.load import ConfigError
 from configs.schema import RunConfig
 from core.run_folder import RunFolder
-from runners.cli import UsageError
+from runners.usage import UsageError
 from runners.processes import Child
 
 STOP_ORDER = ("sampler", "generator", "learner", "evaluator", "checkpointer", "recorder")

@@ -15,7 +15,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from runners.cli import UsageError
+from runners.usage import UsageError
 
 KINDS = ("sampler", "generator", "evaluator", "learner", "checkpointer", "recorder")
 

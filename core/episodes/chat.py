@@ -14,6 +14,7 @@ next prompt is rendered afresh and `Extended.joined` is False; the learner then 
     prompt, joined = chat.extend(prompt, completion, history, "fail wrong_value ...")
 """
 
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -48,6 +49,7 @@ class Chat:
             raise ValueError("the tokenizer has no chat template: add `chat_template` to the model folder")
         self.tokenizer = tokenizer
         self.thinking = thinking
+        self._one_at_a_time = threading.Lock()
         control = {int(i): str(token) for i, token in tokenizer.added_tokens_decoder.items() if token.special}
         self._specials = sorted({*control.values(), *tokenizer.all_special_tokens}, key=len, reverse=True)
         question = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _MARK}]
@@ -112,7 +114,11 @@ class Chat:
         )
 
     def _encode(self, text: str) -> list[int]:
-        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"]) if text else []
+        if not text:
+            return []
+        # Fast tokenizers refuse to be used by two threads at once ("already borrowed").
+        with self._one_at_a_time:
+            return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def _plain(self, message: Message) -> Message:
         """Content in which no control token can be spelled out: a kernel's own error text must not end a turn."""

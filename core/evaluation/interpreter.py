@@ -31,7 +31,7 @@ SECTOR_BYTES = 32
 OPTIONS = frozenset(
     "num_warps num_stages num_ctas maxnreg enable_fp_fusion launch_cooperative_grid launch_pdl debug sanitize_overflow "
     "extern_libs arch instrumentation_mode waves_per_eu matrix_instr_nonkdim kpack allow_flush_denorm ir_override "
-    "schedule_hint enable_warp_specialization minRegAutoWS maxRegAutoWS default_dot_input_precision".split()
+    "schedule_hint enable_warp_specialization minRegAutoWS maxRegAutoWS default_dot_input_precision".split()  # noqa: SIM905
 )
 """Launch options that the compiler knows; the interpreter has no use for them."""
 
@@ -161,7 +161,7 @@ class Tracer:
         self.current = None
 
     def report(self) -> list[dict[str, Any]]:
-        names = "name line launches programs sector_bytes traffic_bytes flops dot_flops".split()
+        names = "name line launches programs sector_bytes traffic_bytes flops dot_flops".split()  # noqa: SIM905
         return [{name: getattr(kernel, name) for name in names} for kernel in self.kernels.values()]
 
 

@@ -72,6 +72,7 @@ def _work(kind: str) -> Any:
     if kind == "compile":
         from core.evaluation import compile_child
 
+        compile_child.warm()
         return compile_child.run
     from core.evaluation import candidate, interpreter
 

@@ -88,7 +88,7 @@ def test_a_request_draws_the_same_alone_and_beside_others(make_engine):
 
     for a, b in zip(with_engine(make_engine(batch_rows=3), together), with_engine(make_engine(), alone), strict=True):
         assert a.ids.tolist() == b.ids.tolist()
-        np.testing.assert_allclose(a.logprobs, b.logprobs, atol=1e-5)
+        np.testing.assert_allclose(a.logprobs, b.logprobs, atol=1e-4)
 
 
 def test_rows_of_one_prompt_differ_by_seed_and_greedy_ones_do_not(make_engine):
