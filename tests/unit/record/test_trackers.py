@@ -83,14 +83,15 @@ wandb.finish({"steps": 1})
 """
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.slow
+@pytest.mark.timeout(180)
 def test_wandb_offline_never_calls_out(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
         environment = {k: v for k, v in os.environ.items() if not k.startswith("WANDB")}
         environment |= {"WANDB_BASE_URL": url, "HTTPS_PROXY": url, "HTTP_PROXY": url, "HOME": str(tmp_path)}
-        subprocess.run([sys.executable, "-c", WANDB, str(tmp_path)], env=environment, check=True, timeout=100)
+        subprocess.run([sys.executable, "-c", WANDB, str(tmp_path)], env=environment, check=True, timeout=150)
         with pytest.raises(BlockingIOError):
             server.accept()
     (file,) = (tmp_path / "wandb").glob("offline-run-*/run-*.wandb")
