@@ -92,7 +92,7 @@ def summary(folder: Any, config: Any, wall_s: float) -> dict[str, Any]:
     before = heldout.load(folder.root / heldout.BEFORE)
     after = heldout.load(folder.root / heldout.AFTER)
     ledger = reading.ledger(folder.root)
-    steps = [step for step in reading.steps(folder.root) if step.kind == "step"]
+    steps = [step for step in reading.surviving_steps(reading.steps(folder.root)) if step.kind == "step"]
     facts = list(reading.facts(folder.root))
     rewards = [step.metrics["reward/mean"] for step in steps]
     train_s = steps[-1].at - min(fact.at for fact in facts if fact.kind == "admitted")
