@@ -25,8 +25,9 @@ from bus.broker import (
     TopologyDrift,
 )
 from bus.changes import Changes
-from bus.memory_streams import Advisory, BucketMemory, ConsumerMemory, StreamMemory
+from bus.memory_streams import Advisory, BucketMemory, Cell, ConsumerMemory, StreamMemory
 from bus.subjects import bucket_key, matches
+from bus.watching import Watching
 from core.clock import Clock
 
 MAX_MESSAGE = 8 * 1024 * 1024 - 1024
@@ -145,6 +146,7 @@ class MemoryBroker:
         self._name = name
         self._gone: str = ""
         self._is_cut = False
+        self._generation = 0
         self._subscriptions: dict[int, tuple[str, Callable[[str, bytes], None]]] = {}
         self._numbers = 0
         self._on_reconnect: list[Callable[[], None]] = []
@@ -180,6 +182,7 @@ class MemoryBroker:
             self._server.connectivity.fire()
 
     def _reconnected(self) -> None:
+        self._generation += 1
         self._server.connectivity.fire()
         if self._is_connected:
             for callback in self._on_reconnect:
@@ -363,21 +366,32 @@ class MemoryBroker:
         return await self._call(lambda: self._server.bucket(bucket).keys(), f"keys of {bucket}")
 
     async def watch(self, bucket: str) -> AsyncIterator[Entry]:
-        server, position = self._server, 0
-        known: set[str] = set()
+        server, position, generation = self._server, 0, self._generation
+        clock = server.clock.monotonic
+        watching = Watching(0.0)
         while True:
             found = await self._call(lambda: server.bucket(bucket), f"watching {bucket}")
+            watching.ttl_s = found.spec.ttl_s
+            if generation != self._generation:
+                generation = self._generation
+                watching.doubt(clock())
             seen = found.changes.count
-            for entry in found.since(position):
-                position = entry.revision
-                if entry.value is not None:
-                    known.add(entry.key)
+            for cell in found.since(position):
+                position = cell.entry.revision
+                for entry in _seen(watching, cell, clock()):
                     yield entry
-                elif entry.key in known:
-                    known.discard(entry.key)
-                    yield entry
-            due_s = max(0.0, found.next_due() - server.clock.monotonic())
+            for entry in watching.settle(clock()):
+                yield entry
+            due_s = max(0.0, min(found.next_due(), watching.next_due()) - clock())
             await found.changes.wait(seen, min(_LOOK_AGAIN_S, due_s))
+
+
+def _seen(watching: Watching, cell: Cell, now: float) -> list[Entry]:
+    if cell.has_expired:
+        return watching.expired(cell.entry.key, cell.entry.revision, now)
+    if cell.entry.value is None:
+        return watching.deleted(cell.entry.key, cell.entry.revision)
+    return watching.value(cell.entry)
 
 
 class MemorySubscription:

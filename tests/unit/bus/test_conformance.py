@@ -578,6 +578,31 @@ async def test_a_watch_goes_on_after_a_crash_and_misses_no_death(world):
     await plain.aclose()
 
 
+async def test_an_outage_is_not_the_death_of_those_who_go_on_beating(world):
+    a, b = await two(world)
+    watch = b.watch("t_beats")
+    for key in ("kept", "dying"):
+        await a.put("t_beats", key, b"")
+        assert (await next_entry(watch)).key == key
+    ends: list[str] = []
+
+    async def listen() -> None:
+        async for entry in watch:
+            ends.extend([entry.key] if entry.value is None else [])
+
+    listening = asyncio.create_task(listen())
+    await asyncio.sleep(0.01)
+    world.crash()
+    await asyncio.sleep(2 * TTL_S)
+    world.restart()
+    beats = asyncio.create_task(rewrite(a, "kept"))
+    while await b.get("t_beats", "kept") is None or not ends:
+        await b.read("KV_t_beats" if world.kind == "nats" else "t_LOG", 1_000_000, timeout_s=0.1)
+    assert ends == ["dying"]
+    beats.cancel()
+    listening.cancel()
+
+
 # The broker comes and goes -----------------------------------------------------------------------------------------
 
 
