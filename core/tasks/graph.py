@@ -97,7 +97,7 @@ def _write(nodes: Sequence[Node], marks: Sequence[str], roots: Sequence[int]) ->
                 continue
             order = list(operands)
             if operator in COMMUTATIVE:
-                # Marks that are still equal belong to nodes that could be exchanged everywhere: keep to the first choice.
+                # Marks still equal are of nodes that could be exchanged everywhere: keep to the first choice.
                 order.sort(key=lambda operand: (marks[operand], names.get(operand, "~")))
             pieces.append(f"{operator}(")
             stack.append(")")

@@ -12,21 +12,25 @@ ALIASES = {
 }  # fmt: skip
 """Other spellings; lower case and without underscores."""
 
-TRANSPARENT = frozenset(
-    "contiguous clone detach data to float half double bfloat16 long int bool typeas cuda cpu requiresgrad identity "
-    "astensor".split()
-)
+TRANSPARENT = frozenset((
+    "contiguous", "clone", "detach", "data", "to", "float", "half", "double", "bfloat16", "long", "int", "bool",
+    "typeas", "cuda", "cpu", "requiresgrad", "identity", "astensor",
+))  # fmt: skip
 """Calls that keep the values: not part of the structure."""
 
-SHAPE_QUERIES = frozenset("size dim ndim numel shape dtype device stride nelement isfloatingpoint itemsize".split())
+SHAPE_QUERIES = frozenset(
+    ["size", "dim", "ndim", "numel", "shape", "dtype", "device", "stride", "nelement", "isfloatingpoint", "itemsize"]
+)
 """What gives numbers about a tensor, not values."""
 
-ARITHMETIC = frozenset("add sub mul div pow maximum minimum gt ge lt le eq ne remainder fmod".split())
+ARITHMETIC = frozenset(
+    ["add", "sub", "mul", "div", "pow", "maximum", "minimum", "gt", "ge", "lt", "le", "eq", "ne", "remainder", "fmod"]
+)
 """Operators whose constant operands are part of the structure, as `c`: `x + 1` adds something, `sum(x, 1)` does not."""
 
-WEIGHTED = frozenset("linear bilinear embedding embeddingbag layernorm groupnorm rmsnorm prelu".split()) | {
-    f"{kind}{size}d" for kind in ("conv", "convtranspose", "batchnorm", "instancenorm") for size in (1, 2, 3)
-}
+WEIGHTED = frozenset(
+    ["linear", "bilinear", "embedding", "embeddingbag", "layernorm", "groupnorm", "rmsnorm", "prelu"]
+) | {f"{kind}{size}d" for kind in ("conv", "convtranspose", "batchnorm", "instancenorm") for size in (1, 2, 3)}
 """Operators that own their weights when they are modules: weights given to the function don't count either."""
 
 

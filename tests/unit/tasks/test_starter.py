@@ -3,9 +3,10 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
+import torch
 
 from core.tasks.compose import compose
-from core.tasks.format import parse, profiles_of
+from core.tasks.format import build, parse, profiles_of
 from core.tasks.sources import load_source
 from core.tasks.split import side_of
 from core.tasks.starter import starter_kernel
@@ -61,3 +62,22 @@ def test_profiles_are_complete_and_grow(task):
     tree = ast.parse(task.source)
     own = {node.targets[0].id: node.value for node in tree.body if isinstance(node, ast.Assign)}
     assert {name: ast.literal_eval(own[name]) for name in profiles["full"]} == profiles["full"]
+
+
+@pytest.mark.parametrize("task", load_source(kind="starter"), ids=lambda task: task.name)
+def test_zeros_a_constant_or_an_old_output_are_no_answer(task):
+    problem = build(task.source, name=task.name, profile="cpu")
+    model = problem.model(0)
+    with torch.no_grad():
+        first, second = (tensors(model(*problem.inputs(seed))) for seed in (1, 2))
+    for out, other in zip(first, second, strict=True):
+        scale = out.abs().mean()
+        wrong = [torch.zeros_like(out), other, *([torch.full_like(out, float(out.mean()))] if out.dim() else [])]
+        for answer in wrong:
+            far = (answer - out).abs() > 0.01 * (out.abs() + scale)
+            assert far.double().mean() > 0.2
+
+
+def tensors(made):
+    """The outputs of a model, as float64."""
+    return [value.double() for value in (made if isinstance(made, tuple | list) else (made,))]
