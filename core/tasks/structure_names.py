@@ -8,7 +8,10 @@ ALIASES = {
     "lessequal": "le", "lte": "le", "noteq": "ne", "notequal": "ne", "clip": "clamp", "clampmin": "clamp",
     "clampmax": "clamp", "mm": "matmul", "bmm": "matmul", "matmult": "matmul", "view": "reshape", "flatten": "reshape",
     "unflatten": "reshape", "t": "transpose", "mt": "transpose", "swapaxes": "transpose", "amax": "max", "amin": "min",
-    "concat": "cat", "concatenate": "cat", "scaleddotproductattention": "attention", "multiheadattention": "attention",
+    "mod": "remainder", "mv": "matmul", "batchnorm1d": "batchnorm", "batchnorm2d": "batchnorm",
+    "batchnorm3d": "batchnorm", "instancenorm1d": "instancenorm", "instancenorm2d": "instancenorm",
+    "instancenorm3d": "instancenorm", "concat": "cat", "concatenate": "cat",
+    "scaleddotproductattention": "attention", "multiheadattention": "attention",
 }  # fmt: skip
 """Other spellings; lower case and without underscores."""
 
@@ -28,9 +31,10 @@ ARITHMETIC = frozenset(
 )
 """Operators whose constant operands are part of the structure, as `c`: `x + 1` adds something, `sum(x, 1)` does not."""
 
-WEIGHTED = frozenset(
-    ["linear", "bilinear", "embedding", "embeddingbag", "layernorm", "groupnorm", "rmsnorm", "prelu"]
-) | {f"{kind}{size}d" for kind in ("conv", "convtranspose", "batchnorm", "instancenorm") for size in (1, 2, 3)}
+WEIGHTED = frozenset((
+    "linear", "bilinear", "embedding", "embeddingbag", "layernorm", "groupnorm", "rmsnorm", "batchnorm", "instancenorm",
+    "prelu", "conv1d", "conv2d", "conv3d", "convtranspose1d", "convtranspose2d", "convtranspose3d",
+))  # fmt: skip
 """Operators that own their weights when they are modules: weights given to the function don't count either."""
 
 
