@@ -45,7 +45,9 @@ def task_of_row(row: Any, *, origin: str, backend: str, where: str) -> Task:
     facts = {**row, **extra} if isinstance(extra, Mapping) else dict(row)
     source = next((facts[field] for field in ("label", "code", "source") if facts.get(field)), None)
     if source is None:
-        raise TaskError(f"{where}: the row has no source: wanted a field 'label' or 'code', got {', '.join(row) or 'none'}")
+        raise TaskError(
+            f"{where}: the row has no source: wanted a field 'label' or 'code', got {', '.join(row) or 'none'}"
+        )
     level = facts.get("level")
     if level is None:
         raise TaskError(f"{where}: the row has no level: wanted extra_info.level or level, got {', '.join(facts)}")

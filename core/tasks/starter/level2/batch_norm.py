@@ -14,6 +14,9 @@ PROFILES = {
 
 
 class Model(nn.Module):
+    mean: torch.Tensor
+    variance: torch.Tensor
+
     def __init__(self, channels):
         super().__init__()
         self.weight = nn.Parameter(torch.rand(channels) + 0.5)

@@ -5,7 +5,11 @@ import torch.nn as nn
 
 TOKENS = 9001
 WIDTH = 3003
-PROFILES = {"cpu": {"TOKENS": 7, "WIDTH": 141}, "small": {"TOKENS": 401, "WIDTH": 701}, "full": {"TOKENS": 9001, "WIDTH": 3003}}
+PROFILES = {
+    "cpu": {"TOKENS": 7, "WIDTH": 141},
+    "small": {"TOKENS": 401, "WIDTH": 701},
+    "full": {"TOKENS": 9001, "WIDTH": 3003},
+}
 
 
 class Model(nn.Module):

@@ -5,7 +5,11 @@ import torch.nn as nn
 
 ROWS = 8009
 COLUMNS = 5003
-PROFILES = {"cpu": {"ROWS": 75, "COLUMNS": 83}, "small": {"ROWS": 1003, "COLUMNS": 701}, "full": {"ROWS": 8009, "COLUMNS": 5003}}
+PROFILES = {
+    "cpu": {"ROWS": 75, "COLUMNS": 83},
+    "small": {"ROWS": 1003, "COLUMNS": 701},
+    "full": {"ROWS": 8009, "COLUMNS": 5003},
+}
 
 
 class Model(nn.Module):

@@ -5,7 +5,11 @@ import torch.nn as nn
 
 ROWS = 20_021
 WIDTH = 769
-PROFILES = {"cpu": {"ROWS": 10, "WIDTH": 67}, "small": {"ROWS": 901, "WIDTH": 257}, "full": {"ROWS": 20_021, "WIDTH": 769}}
+PROFILES = {
+    "cpu": {"ROWS": 10, "WIDTH": 67},
+    "small": {"ROWS": 901, "WIDTH": 257},
+    "full": {"ROWS": 20_021, "WIDTH": 769},
+}
 
 
 class Model(nn.Module):

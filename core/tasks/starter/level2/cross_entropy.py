@@ -6,7 +6,11 @@ import torch.nn.functional as F
 
 ROWS = 4099
 CLASSES = 8003
-PROFILES = {"cpu": {"ROWS": 10, "CLASSES": 51}, "small": {"ROWS": 501, "CLASSES": 1001}, "full": {"ROWS": 4099, "CLASSES": 8003}}
+PROFILES = {
+    "cpu": {"ROWS": 10, "CLASSES": 51},
+    "small": {"ROWS": 501, "CLASSES": 1001},
+    "full": {"ROWS": 4099, "CLASSES": 8003},
+}
 
 
 class Model(nn.Module):

@@ -7,7 +7,11 @@ import torch.nn.functional as F
 ROWS = 9001
 COLUMNS = 2501
 DELTA = 0.8
-PROFILES = {"cpu": {"ROWS": 8, "COLUMNS": 85}, "small": {"ROWS": 501, "COLUMNS": 501}, "full": {"ROWS": 9001, "COLUMNS": 2501}}
+PROFILES = {
+    "cpu": {"ROWS": 8, "COLUMNS": 85},
+    "small": {"ROWS": 501, "COLUMNS": 501},
+    "full": {"ROWS": 9001, "COLUMNS": 2501},
+}
 
 
 class Model(nn.Module):

@@ -6,7 +6,11 @@ import torch.nn.functional as F
 
 ROWS = 4001
 CLASSES = 4003
-PROFILES = {"cpu": {"ROWS": 6, "CLASSES": 59}, "small": {"ROWS": 301, "CLASSES": 501}, "full": {"ROWS": 4001, "CLASSES": 4003}}
+PROFILES = {
+    "cpu": {"ROWS": 6, "CLASSES": 59},
+    "small": {"ROWS": 301, "CLASSES": 501},
+    "full": {"ROWS": 4001, "CLASSES": 4003},
+}
 
 
 class Model(nn.Module):

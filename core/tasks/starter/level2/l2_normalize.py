@@ -6,7 +6,11 @@ import torch.nn.functional as F
 
 ROWS = 30_011
 WIDTH = 1025
-PROFILES = {"cpu": {"ROWS": 9, "WIDTH": 65}, "small": {"ROWS": 1003, "WIDTH": 257}, "full": {"ROWS": 30_011, "WIDTH": 1025}}
+PROFILES = {
+    "cpu": {"ROWS": 9, "WIDTH": 65},
+    "small": {"ROWS": 1003, "WIDTH": 257},
+    "full": {"ROWS": 30_011, "WIDTH": 1025},
+}
 
 
 class Model(nn.Module):

@@ -5,7 +5,11 @@ import torch.nn as nn
 
 ROWS = 16_384
 WIDTH = 2050
-PROFILES = {"cpu": {"ROWS": 8, "WIDTH": 130}, "small": {"ROWS": 700, "WIDTH": 514}, "full": {"ROWS": 16_384, "WIDTH": 2050}}
+PROFILES = {
+    "cpu": {"ROWS": 8, "WIDTH": 130},
+    "small": {"ROWS": 700, "WIDTH": 514},
+    "full": {"ROWS": 16_384, "WIDTH": 2050},
+}
 
 
 class Model(nn.Module):

@@ -5,7 +5,11 @@ import torch.nn as nn
 
 ROWS = 1021
 COLUMNS = 50_257
-PROFILES = {"cpu": {"ROWS": 5, "COLUMNS": 401}, "small": {"ROWS": 101, "COLUMNS": 5003}, "full": {"ROWS": 1021, "COLUMNS": 50_257}}
+PROFILES = {
+    "cpu": {"ROWS": 5, "COLUMNS": 401},
+    "small": {"ROWS": 101, "COLUMNS": 5003},
+    "full": {"ROWS": 1021, "COLUMNS": 50_257},
+}
 
 
 class Model(nn.Module):

@@ -6,7 +6,11 @@ import torch.nn as nn
 ROWS = 6007
 COLUMNS = 3001
 TEMPERATURE = 0.7
-PROFILES = {"cpu": {"ROWS": 7, "COLUMNS": 90}, "small": {"ROWS": 401, "COLUMNS": 601}, "full": {"ROWS": 6007, "COLUMNS": 3001}}
+PROFILES = {
+    "cpu": {"ROWS": 7, "COLUMNS": 90},
+    "small": {"ROWS": 401, "COLUMNS": 601},
+    "full": {"ROWS": 6007, "COLUMNS": 3001},
+}
 
 
 class Model(nn.Module):

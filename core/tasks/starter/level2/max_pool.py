@@ -5,7 +5,11 @@ import torch.nn as nn
 
 PLANES = 5003
 LENGTH = 6001
-PROFILES = {"cpu": {"PLANES": 6, "LENGTH": 75}, "small": {"PLANES": 301, "LENGTH": 1001}, "full": {"PLANES": 5003, "LENGTH": 6001}}
+PROFILES = {
+    "cpu": {"PLANES": 6, "LENGTH": 75},
+    "small": {"PLANES": 301, "LENGTH": 1001},
+    "full": {"PLANES": 5003, "LENGTH": 6001},
+}
 
 
 class Model(nn.Module):

@@ -5,7 +5,11 @@ import torch.nn as nn
 
 ROWS = 9011
 COLUMNS = 3001
-PROFILES = {"cpu": {"ROWS": 7, "COLUMNS": 103}, "small": {"ROWS": 501, "COLUMNS": 701}, "full": {"ROWS": 9011, "COLUMNS": 3001}}
+PROFILES = {
+    "cpu": {"ROWS": 7, "COLUMNS": 103},
+    "small": {"ROWS": 501, "COLUMNS": 701},
+    "full": {"ROWS": 9011, "COLUMNS": 3001},
+}
 
 
 class Model(nn.Module):

@@ -6,7 +6,11 @@ import torch.nn.functional as F
 
 TOKENS = 10_007
 WIDTH = 2001
-PROFILES = {"cpu": {"TOKENS": 6, "WIDTH": 101}, "small": {"TOKENS": 401, "WIDTH": 501}, "full": {"TOKENS": 10_007, "WIDTH": 2001}}
+PROFILES = {
+    "cpu": {"TOKENS": 6, "WIDTH": 101},
+    "small": {"TOKENS": 401, "WIDTH": 501},
+    "full": {"TOKENS": 10_007, "WIDTH": 2001},
+}
 
 
 class Model(nn.Module):

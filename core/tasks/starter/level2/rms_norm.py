@@ -5,7 +5,11 @@ import torch.nn as nn
 
 TOKENS = 12_007
 WIDTH = 3002
-PROFILES = {"cpu": {"TOKENS": 6, "WIDTH": 202}, "small": {"TOKENS": 501, "WIDTH": 770}, "full": {"TOKENS": 12_007, "WIDTH": 3002}}
+PROFILES = {
+    "cpu": {"TOKENS": 6, "WIDTH": 202},
+    "small": {"TOKENS": 501, "WIDTH": 770},
+    "full": {"TOKENS": 12_007, "WIDTH": 3002},
+}
 
 
 class Model(nn.Module):

@@ -5,7 +5,11 @@ import torch.nn as nn
 
 ROWS = 20_011
 COLUMNS = 2003
-PROFILES = {"cpu": {"ROWS": 11, "COLUMNS": 77}, "small": {"ROWS": 1001, "COLUMNS": 501}, "full": {"ROWS": 20_011, "COLUMNS": 2003}}
+PROFILES = {
+    "cpu": {"ROWS": 11, "COLUMNS": 77},
+    "small": {"ROWS": 1001, "COLUMNS": 501},
+    "full": {"ROWS": 20_011, "COLUMNS": 2003},
+}
 
 
 class Model(nn.Module):

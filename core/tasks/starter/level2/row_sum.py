@@ -5,7 +5,11 @@ import torch.nn as nn
 
 ROWS = 16_381
 COLUMNS = 4001
-PROFILES = {"cpu": {"ROWS": 9, "COLUMNS": 300}, "small": {"ROWS": 1001, "COLUMNS": 999}, "full": {"ROWS": 16_381, "COLUMNS": 4001}}
+PROFILES = {
+    "cpu": {"ROWS": 9, "COLUMNS": 300},
+    "small": {"ROWS": 1001, "COLUMNS": 999},
+    "full": {"ROWS": 16_381, "COLUMNS": 4001},
+}
 
 
 class Model(nn.Module):

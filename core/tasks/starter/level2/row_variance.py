@@ -5,7 +5,11 @@ import torch.nn as nn
 
 ROWS = 15_013
 COLUMNS = 3001
-PROFILES = {"cpu": {"ROWS": 8, "COLUMNS": 99}, "small": {"ROWS": 801, "COLUMNS": 501}, "full": {"ROWS": 15_013, "COLUMNS": 3001}}
+PROFILES = {
+    "cpu": {"ROWS": 8, "COLUMNS": 99},
+    "small": {"ROWS": 801, "COLUMNS": 501},
+    "full": {"ROWS": 15_013, "COLUMNS": 3001},
+}
 
 
 class Model(nn.Module):

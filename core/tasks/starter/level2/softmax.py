@@ -5,7 +5,11 @@ import torch.nn as nn
 
 ROWS = 8192
 COLUMNS = 4001
-PROFILES = {"cpu": {"ROWS": 7, "COLUMNS": 211}, "small": {"ROWS": 500, "COLUMNS": 1001}, "full": {"ROWS": 8192, "COLUMNS": 4001}}
+PROFILES = {
+    "cpu": {"ROWS": 7, "COLUMNS": 211},
+    "small": {"ROWS": 500, "COLUMNS": 1001},
+    "full": {"ROWS": 8192, "COLUMNS": 4001},
+}
 
 
 class Model(nn.Module):

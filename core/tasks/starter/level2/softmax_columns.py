@@ -5,7 +5,11 @@ import torch.nn as nn
 
 ROWS = 2003
 COLUMNS = 16_001
-PROFILES = {"cpu": {"ROWS": 61, "COLUMNS": 73}, "small": {"ROWS": 501, "COLUMNS": 1001}, "full": {"ROWS": 2003, "COLUMNS": 16_001}}
+PROFILES = {
+    "cpu": {"ROWS": 61, "COLUMNS": 73},
+    "small": {"ROWS": 501, "COLUMNS": 1001},
+    "full": {"ROWS": 2003, "COLUMNS": 16_001},
+}
 
 
 class Model(nn.Module):

@@ -5,7 +5,11 @@ import torch.nn as nn
 
 ROWS = 4001
 COLUMNS = 6007
-PROFILES = {"cpu": {"ROWS": 45, "COLUMNS": 47}, "small": {"ROWS": 401, "COLUMNS": 701}, "full": {"ROWS": 4001, "COLUMNS": 6007}}
+PROFILES = {
+    "cpu": {"ROWS": 45, "COLUMNS": 47},
+    "small": {"ROWS": 401, "COLUMNS": 701},
+    "full": {"ROWS": 4001, "COLUMNS": 6007},
+}
 
 
 class Model(nn.Module):

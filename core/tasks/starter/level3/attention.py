@@ -9,7 +9,7 @@ QUERIES = 1021
 KEYS = 1003
 WIDTH = 64
 PROFILES = {
-    "cpu": {"HEADS": 2, "QUERIES": 21, "KEYS": 37, "WIDTH": 16},
+    "cpu": {"HEADS": 2, "QUERIES": 21, "KEYS": 35, "WIDTH": 16},
     "small": {"HEADS": 5, "QUERIES": 129, "KEYS": 201, "WIDTH": 32},
     "full": {"HEADS": 65, "QUERIES": 1021, "KEYS": 1003, "WIDTH": 64},
 }

@@ -13,11 +13,15 @@ def bilinear_kernel(x_ptr, weight_ptr, y_ptr, out_ptr, pairs, left, right, BLOCK
         product = tl.zeros((BLOCK, BLOCK), tl.float32)
         for start_left in range(0, left, BLOCK):
             d = start_left + tl.arange(0, BLOCK)
-            x = tl.load(x_ptr + i[:, None] * left + d[None, :], mask=(i[:, None] < pairs) & (d[None, :] < left), other=0.0)
+            x = tl.load(
+                x_ptr + i[:, None] * left + d[None, :], mask=(i[:, None] < pairs) & (d[None, :] < left), other=0.0
+            )
             mask = (d[:, None] < left) & (r[None, :] < right)
             w = tl.load(weight_ptr + d[:, None] * right + r[None, :], mask=mask, other=0.0)
             product += tl.dot(x, w, input_precision="ieee")
-        y = tl.load(y_ptr + i[:, None] * right + r[None, :], mask=(i[:, None] < pairs) & (r[None, :] < right), other=0.0)
+        y = tl.load(
+            y_ptr + i[:, None] * right + r[None, :], mask=(i[:, None] < pairs) & (r[None, :] < right), other=0.0
+        )
         score += tl.sum(product * y, axis=1)
     tl.store(out_ptr + i, score, mask=i < pairs)
 

@@ -9,7 +9,7 @@ CHANNELS = 513
 LENGTH = 2003
 TAPS = 4
 PROFILES = {
-    "cpu": {"BATCH": 2, "CHANNELS": 5, "LENGTH": 75},
+    "cpu": {"BATCH": 2, "CHANNELS": 3, "LENGTH": 75},
     "small": {"BATCH": 3, "CHANNELS": 65, "LENGTH": 501},
     "full": {"BATCH": 17, "CHANNELS": 513, "LENGTH": 2003},
 }

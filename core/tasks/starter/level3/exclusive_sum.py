@@ -6,7 +6,7 @@ import torch.nn as nn
 LENGTH = 2003
 COLUMNS = 9001
 PROFILES = {
-    "cpu": {"LENGTH": 41, "COLUMNS": 50},
+    "cpu": {"LENGTH": 29, "COLUMNS": 50},
     "small": {"LENGTH": 301, "COLUMNS": 701},
     "full": {"LENGTH": 2003, "COLUMNS": 9001},
 }

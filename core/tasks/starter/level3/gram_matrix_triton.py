@@ -11,8 +11,12 @@ def gram_kernel(x_ptr, out_ptr, rows, width, BLOCK: tl.constexpr):
     total = tl.zeros((BLOCK, BLOCK), tl.float32)
     for start in range(0, rows, BLOCK):
         r = start + tl.arange(0, BLOCK)
-        left = tl.load(x_ptr + r[None, :] * width + i[:, None], mask=(r[None, :] < rows) & (i[:, None] < width), other=0.0)
-        right = tl.load(x_ptr + r[:, None] * width + j[None, :], mask=(r[:, None] < rows) & (j[None, :] < width), other=0.0)
+        left = tl.load(
+            x_ptr + r[None, :] * width + i[:, None], mask=(r[None, :] < rows) & (i[:, None] < width), other=0.0
+        )
+        right = tl.load(
+            x_ptr + r[:, None] * width + j[None, :], mask=(r[:, None] < rows) & (j[None, :] < width), other=0.0
+        )
         total += tl.dot(left, right, input_precision="ieee")
     mask = (i[:, None] < width) & (j[None, :] < width)
     tl.store(out_ptr + i[:, None] * width + j[None, :], total / rows, mask=mask)

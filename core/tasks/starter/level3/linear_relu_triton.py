@@ -12,7 +12,9 @@ def linear_relu_kernel(x_ptr, weight_ptr, bias_ptr, out_ptr, m, n, k, BLOCK: tl.
     for start in range(0, k, BLOCK):
         inner = start + tl.arange(0, BLOCK)
         x = tl.load(x_ptr + i[:, None] * k + inner[None, :], mask=(i[:, None] < m) & (inner[None, :] < k), other=0.0)
-        w = tl.load(weight_ptr + j[None, :] * k + inner[:, None], mask=(j[None, :] < n) & (inner[:, None] < k), other=0.0)
+        w = tl.load(
+            weight_ptr + j[None, :] * k + inner[:, None], mask=(j[None, :] < n) & (inner[:, None] < k), other=0.0
+        )
         total += tl.dot(x, w, input_precision="ieee")
     total += tl.load(bias_ptr + j, mask=j < n, other=0.0)[None, :]
     mask = (i[:, None] < m) & (j[None, :] < n)

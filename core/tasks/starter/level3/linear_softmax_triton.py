@@ -13,7 +13,9 @@ def linear_softmax_kernel(
     total = tl.zeros((BLOCK, CLASSES), tl.float32)
     for start in range(0, width, 32):
         d = start + tl.arange(0, 32)
-        x = tl.load(x_ptr + i[:, None] * width + d[None, :], mask=(i[:, None] < batch) & (d[None, :] < width), other=0.0)
+        x = tl.load(
+            x_ptr + i[:, None] * width + d[None, :], mask=(i[:, None] < batch) & (d[None, :] < width), other=0.0
+        )
         mask = (c[None, :] < classes) & (d[:, None] < width)
         w = tl.load(weight_ptr + c[None, :] * width + d[:, None], mask=mask, other=0.0)
         total += tl.dot(x, w, input_precision="ieee")

@@ -5,15 +5,15 @@ import triton.language as tl
 
 
 @triton.jit
-def low_rank_kernel(
-    x_ptr, down_ptr, up_ptr, out_ptr, tokens, width, scale, BLOCK: tl.constexpr, RANK: tl.constexpr
-):
+def low_rank_kernel(x_ptr, down_ptr, up_ptr, out_ptr, tokens, width, scale, BLOCK: tl.constexpr, RANK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     r = tl.arange(0, RANK)
     middle = tl.zeros((BLOCK, RANK), tl.float32)
     for start in range(0, width, BLOCK):
         d = start + tl.arange(0, BLOCK)
-        x = tl.load(x_ptr + i[:, None] * width + d[None, :], mask=(i[:, None] < tokens) & (d[None, :] < width), other=0.0)
+        x = tl.load(
+            x_ptr + i[:, None] * width + d[None, :], mask=(i[:, None] < tokens) & (d[None, :] < width), other=0.0
+        )
         down = tl.load(down_ptr + d[:, None] * RANK + r[None, :], mask=d[:, None] < width, other=0.0)
         middle += tl.dot(x, down, input_precision="ieee")
     for start in range(0, width, BLOCK):

@@ -7,7 +7,7 @@ ROWS = 5003
 LENGTH = 4001
 WINDOW = 5
 PROFILES = {
-    "cpu": {"ROWS": 6, "LENGTH": 83},
+    "cpu": {"ROWS": 4, "LENGTH": 83},
     "small": {"ROWS": 301, "LENGTH": 701},
     "full": {"ROWS": 5003, "LENGTH": 4001},
 }

@@ -14,6 +14,8 @@ PROFILES = {
 
 
 class Model(nn.Module):
+    weight: torch.Tensor
+
     def __init__(self, width_in, width_out):
         super().__init__()
         self.register_buffer("weight", torch.randint(-127, 128, (width_out, width_in), dtype=torch.int8))

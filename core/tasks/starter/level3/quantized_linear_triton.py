@@ -19,6 +19,8 @@ def quantized_kernel(x_ptr, weight_ptr, scale_ptr, out_ptr, m, n, k, BLOCK: tl.c
 
 
 class ModelNew(nn.Module):
+    weight: torch.Tensor
+
     def __init__(self, width_in, width_out):
         super().__init__()
         self.register_buffer("weight", torch.randint(-127, 128, (width_out, width_in), dtype=torch.int8))

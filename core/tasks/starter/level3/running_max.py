@@ -6,7 +6,7 @@ import torch.nn as nn
 ROWS = 6007
 LENGTH = 3001
 PROFILES = {
-    "cpu": {"ROWS": 7, "LENGTH": 83},
+    "cpu": {"ROWS": 4, "LENGTH": 83},
     "small": {"ROWS": 301, "LENGTH": 601},
     "full": {"ROWS": 6007, "LENGTH": 3001},
 }
