@@ -59,10 +59,13 @@ class Exited(msgspec.Struct, frozen=True, kw_only=True, tag="exited"):
     cpu_s: float
 
 
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
 def _hidden() -> list[str]:
-    """This repository's packages: task sources and their kernels are not for candidates to read."""
-    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    return [os.path.join(root, name) for name in ("actors", "bus", "configs", "core", "runners", "tests", "runs")]
+    """This repository's packages, should they be installed beside torch: task sources and their kernels are not for
+    candidates to read."""
+    return [os.path.join(_ROOT, name) for name in ("actors", "bus", "configs", "core", "runners", "tests", "runs")]
 
 
 def _work(kind: str) -> Any:
@@ -204,4 +207,5 @@ def main(control_fd: int, worker: int) -> None:
             os._exit(max(0, os.waitstatus_to_exitcode(os.waitpid(zygote, 0)[1])))
         linux.die_with_parent(0)
     work = _work(start.kind)
+    sys.path.remove(_ROOT)  # our own packages are imported; children find only the Python installation
     _serve(control, start, work)
