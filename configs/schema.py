@@ -326,6 +326,12 @@ class SftConfig(Section):
         """Share of second turns that still carry one."""
         second_turns: float = Field(default=0.0, ge=0, le=1)
         """Share of examples that are second turns: task, failed kernel, feedback, answer."""
+        staged: float = Field(default=0.0, ge=0, le=1)
+        """Share of kernels in the slow style: an intermediate goes to memory and back."""
+        slow_turns: float = Field(default=0.0, ge=0, le=1)
+        """Share of examples that are second turns after a right but slow kernel; the answer is the fast one."""
+        feedback: str = "configs/demo-feedback.json"
+        """What the judge said to each kind of mistake (`python -m core.training.sft_feedback` records it)."""
 
     class Architecture(Section):
         """For a policy from scratch; absent when `model` names one to continue from."""

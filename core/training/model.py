@@ -25,6 +25,10 @@ from core.training.packing import Packed
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
+class ModelError(ValueError):
+    """A model that can't be used; the text is one line for the person who named it."""
+
+
 class PolicyModel(nn.Module):
     """Wraps a transformers causal LM (`lm`) without adding parameters."""
 
@@ -108,7 +112,7 @@ def load_lm(model: str, revision: str = "") -> Any:
     from transformers import AutoModelForCausalLM
 
     if not Path(model).exists() and (model.startswith((".", "/")) or model.count("/") != 1):
-        raise FileNotFoundError(f"no model folder {model!r}: wanted one with config.json, or a hub name OWNER/NAME")
+        raise ModelError(f"no model folder {model!r}: wanted one with config.json, or a hub name OWNER/NAME")
     return AutoModelForCausalLM.from_pretrained(
         model, revision=revision or "main", dtype=torch.float32, attn_implementation=register()
     )

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 
+from core.training.model import ModelError
 from core.training.settings import TrainerSettings
 from core.training.trainer import Trainer
 from tests.unit.training.conftest import make_samples
@@ -155,7 +156,7 @@ def test_refusing_what_can_not_be(policy_folder):
         settings_for(policy_folder, denominator="constant")
     with pytest.raises(ValueError, match="schedule_steps"):
         settings_for(policy_folder, schedule="cosine")
-    with pytest.raises(FileNotFoundError, match=r"no model folder '\./nowhere'"):
+    with pytest.raises(ModelError, match=r"no model folder '\./nowhere'"):
         Trainer(settings_for("./nowhere"))
 
 
