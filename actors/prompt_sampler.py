@@ -24,7 +24,7 @@ from core.episodes.episode import tombstone
 from core.evaluation.verdict import Verdict
 from core.flow.admission import admissible
 from core.flow.chain import Chain
-from core.identity import group_id
+from core.identity import digest, group_id
 from core.tasks.loading import load_tasks
 from core.tasks.task import Task
 
@@ -108,7 +108,7 @@ class PromptSampler(Actor):
             task=task,
             size=config.sampler.group_size,
             max_turns=config.episodes.max_turns,
-            seed=config.run.seed,
+            seed=int(digest(str(config.run.seed), group, size=4), 16),
             admitted_at=self.clock.now(),
         )
         if self._chain.outcome(group) is None:

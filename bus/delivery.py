@@ -127,7 +127,7 @@ class Puller:
 
     def _take_now(self, message: Msg) -> None:
         # A pull whose caller was just cancelled may still stand here.
-        open_pulls = [pull for pull in self._waiting if not pull.answer.done()]
+        open_pulls = (pull for pull in self._waiting if not pull.answer.done())
         code = status(message)
         if code == _EXPIRED:
             # Some pull has run out: the one that was to run out first, unless it was answered or has gone.
@@ -135,8 +135,8 @@ class Puller:
             due = min(open_pulls, key=lambda pull: pull.deadline, default=None)
             if due is not None and due.deadline <= soon:
                 due.answer.set_result(None)
-        elif open_pulls:
-            open_pulls[0].answer.set_result(message)
+        elif (longest := next(open_pulls, None)) is not None:
+            longest.answer.set_result(message)
         elif not code:
             self._connection.put_back(message.reply)
 

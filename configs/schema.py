@@ -324,6 +324,10 @@ class SftConfig(Section):
         """Share of first turns that carry one planted mistake."""
         repair_mistakes: float = Field(default=0.0, ge=0, le=1)
         """Share of second turns that still carry one."""
+        staged: float = Field(default=0.0, ge=0, le=1)
+        """Share of kernels that are right but slow: an intermediate result goes through memory."""
+        slow_previous: float = Field(default=0.0, ge=0, le=1)
+        """Share of second turns that follow a right but slow kernel."""
         second_turns: float = Field(default=0.0, ge=0, le=1)
         """Share of examples that are second turns: task, failed kernel, feedback, answer."""
 

@@ -92,6 +92,11 @@ def _chain_line(row: dict[str, Any]) -> str:
 
     if row["kind"] == "incarnation":
         return f"took over as incarnation {row['incarnation']} after step {row['step']}"
+    if row["kind"] == "rejected":
+        reasons = sorted({reason for group in row.get("groups") or () for _, reason in group.get("rejected") or ()})
+        count = len(row.get("groups") or ())
+        groups = "1 group" if count == 1 else f"{count} groups"
+        return f"rejected {groups} after step {row['step']}: {', '.join(reasons)}"
     if row["kind"] == "finished":
         return f"finished at step {row['step']}"
     metrics = row.get("metrics") or {}
@@ -176,16 +181,14 @@ def events_of(folder: Path) -> Callable[[], Iterator[dict[str, Any]]]:
 
 
 def run_event(folder: Path) -> dict[str, Any]:
-    """The `run` event, from config.json and run.json where they are there."""
-    config, run = (
-        json.loads(path.read_text()) if path.exists() else {} for path in (folder / "config.json", folder / "run.json")
-    )
+    """The `run` event, from config.json where it is there."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text()) if path.exists() else {}
     event = {
         "type": "run",
         "name": config.get("run", {}).get("name") or folder.resolve().name,
         "folder": str(folder),
         "steps": config.get("run", {}).get("steps", 0),
-        "started_at": run.get("started_at"),
         "max_staleness": config.get("sampler", {}).get("max_staleness"),
         "dead_after_s": config.get("bus", {}).get("dead_after_s"),
     }

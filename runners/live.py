@@ -118,7 +118,7 @@ def _learning(state: LiveState, spark_width: int) -> RenderableType:
 
 def _flow(state: LiveState, now: float) -> RenderableType:
     table = _rows()
-    queues = [f"{name} {count}" for name, count in state.queues.items()]
+    queues = [f"{name} {count}" for name, count in state.waiting().items()]
     table.add_row("waiting", "  ".join(queues) or Text("–", style="dim"))
     rates = [
         f"{number(rate)} {unit}"
@@ -174,7 +174,13 @@ def _actors(state: LiveState, now: float, wide: bool) -> RenderableType:
 
 
 def _doing(actor: ActorState, wide: bool) -> str:
-    known = [("running", "running"), ("waiting", "waiting"), ("judging", "judging")]
+    known = [
+        ("running", "running"),
+        ("busy", "judging"),
+        ("waiting", "waiting"),
+        ("waiting_episodes", "episodes waiting"),
+        ("open_groups", "groups open"),
+    ]
     if wide:
         known += [("rss_mb", "MB"), ("loop_lag_ms", "ms lag")]
     return "  ".join(f"{actor.gauges[gauge]:.0f} {word}" for gauge, word in known if gauge in actor.gauges)

@@ -116,6 +116,13 @@ class LiveState:
         values = self.series(name)[-MEAN_STEPS:]
         return sum(values) / len(values) if values else None
 
+    def waiting(self) -> dict[str, int]:
+        """Queue depths. Episodes that wait for the learner are in its own beats, unless a `queues` event has them."""
+        gauges = [
+            actor.gauges["waiting_episodes"] for actor in self.actors.values() if "waiting_episodes" in actor.gauges
+        ]
+        return ({"episodes": int(sum(gauges))} if gauges else {}) | self.queues
+
     def left_s(self, now: float) -> float | None:
         """Time to the last step, by the median of the last steps' durations; None before there are two."""
         if self.finished:
@@ -136,6 +143,7 @@ class LiveState:
 
     def _on_step(self, event: Mapping[str, Any]) -> None:
         kind, number = event["kind"], event["step"]
+        self._begin(event)
         if kind == "incarnation":
             self.incarnation = event["incarnation"]
             self.steps = [step for step in self.steps if step[0] <= number]
@@ -145,6 +153,11 @@ class LiveState:
             self.steps.append((number, event.get("at", 0.0), dict(event.get("metrics", {}))))
         elif kind == "finished":
             self.finished = True
+
+    def _begin(self, event: Mapping[str, Any]) -> None:
+        """Who looks at a run from outside learns from its first record when it began."""
+        if self.started_at is None and event.get("at"):
+            self.started_at = event["at"]
 
     def _on_beat(self, event: Mapping[str, Any]) -> None:
         name, at, gauges = event["actor"], event["at"], event.get("gauges", {})
@@ -183,6 +196,7 @@ class LiveState:
 
     def _on_fact(self, event: Mapping[str, Any]) -> None:
         """Facts that a person wants to see as they happen."""
+        self._begin(event)
         kind, data = event["kind"], event.get("data", {})
         texts = {
             "died": f"{data.get('actor')} died; {data.get('handed_on', 0)} deliveries handed on",

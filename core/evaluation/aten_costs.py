@@ -14,13 +14,13 @@ FREE = frozenset(
     "slice select squeeze unsqueeze detach alias unbind split split_with_sizes narrow unfold view_as_real "
     "view_as_complex diagonal real imag lift_fresh lift_fresh_copy set_ resize_ _reshape_alias chunk numpy_T mT "
     "_local_scalar_dense item is_same_size sym_size sym_stride sym_numel size stride is_pinned _pin_memory record_stream "
-    "unsafe_split is_nonzero _has_same_storage_numel expand_as view_as reshape swapaxes movedim".split()
+    "unsafe_split is_nonzero _has_same_storage_numel expand_as view_as reshape swapaxes movedim".split()  # noqa: SIM905
 )
 """Metadata and allocation."""
 MOVES = frozenset(
     "clone copy_ copy _to_copy contiguous zeros zeros_like new_zeros ones ones_like new_ones full full_like new_full "
     "fill_ fill zero_ zero arange scalar_tensor eye cat stack constant_pad_nd repeat flip roll slice_scatter "
-    "select_scatter as_strided_copy expand_copy permute_copy transpose_copy view_copy slice_copy".split()
+    "select_scatter as_strided_copy expand_copy permute_copy transpose_copy view_copy slice_copy".split()  # noqa: SIM905
 )
 """Fills and copies: bytes, but not the work that a task is about."""
 _DOTS = frozenset("mm bmm addmm baddbmm addbmm mv addmv dot vdot linear matmul".split())

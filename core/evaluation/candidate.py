@@ -3,57 +3,21 @@
 Nothing here decides anything. The process holds the candidate's source, init inputs, parameters, buffers and input
 tensors, all by value; it has no reference, no expected output, no seed, no verdict to write. What it sends is data that
 the trusted side judges, and a candidate that forges frames can only forge what it could have computed.
-
-Frames on the result pipe: 4 bytes length, MessagePack map, then the map's `blob_bytes` raw bytes.
-    {"phase": "import"}                                   where we are, for timeouts and crashes
-    {"error": {...}}                                      the exception, its line in the candidate
-    {"draw": i, "tree": ..., "blob_bytes": n, ...}        outputs of one call
-    {"trace": {...}}                                      launches, traffic, aten operators
 """
 
 import contextlib
 import gc
-import importlib.util
 import linecache
 import os
-import sys
 import traceback
 from typing import Any
 
-import msgspec
 import torch
+from triton.backends.compiler import GPUTarget
 
-from core.evaluation import interpreter, values
-from core.evaluation.recorder import PretendCuda, Recorder, pretend_cuda
-
-_encode = msgspec.msgpack.Encoder().encode
-
-
-class Channel:
-    """The write end of the result pipe."""
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-
-    def send(self, frame: dict[str, Any], blobs: list[bytes] | None = None) -> None:
-        body = _encode({**frame, "blob_bytes": sum(map(len, blobs or []))})
-        for part in (len(body).to_bytes(4, "little") + body, *(blobs or [])):
-            view = memoryview(part)
-            while view:
-                view = view[os.write(self._fd, view) :]
-
-
-def read_job(fd: int) -> tuple[dict[str, Any], memoryview]:
-    """The header and the tensors' bytes from the sealed memory file at `fd`, which is closed."""
-    size = os.fstat(fd).st_size
-    data = bytearray(size)
-    view = memoryview(data)
-    done = 0
-    while done < size:
-        done += os.preadv(fd, [view[done:]], done)
-    os.close(fd)
-    length = int.from_bytes(data[:4], "little")
-    return msgspec.msgpack.decode(view[4 : 4 + length]), view[4 + length :]
+from core.evaluation import harness, interpreter, values
+from core.evaluation.pretend import PretendCuda, pretend_cuda, pretend_driver
+from core.evaluation.recorder import Recorder
 
 
 def describe(error: BaseException, path: str) -> dict[str, Any]:
@@ -76,19 +40,8 @@ def describe(error: BaseException, path: str) -> dict[str, Any]:
         "in_kernel": interpreter.TRACER.in_kernel,
         "launched": bool(interpreter.TRACER.kernels),
         "kernel": interpreter.TRACER.current.name if interpreter.TRACER.current else "",
+        "signatures": interpreter.TRACER.signatures,
     }
-
-
-def _import(source: str, folder: str) -> tuple[Any, str]:
-    path = os.path.join(folder, "candidate.py")
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(source)
-    spec = importlib.util.spec_from_file_location("candidate", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["candidate"] = module
-    spec.loader.exec_module(module)
-    return module, path
 
 
 class WeightsMismatch(Exception):
@@ -185,16 +138,17 @@ def _pristine() -> bool:
 
 def run(job_fd: int, result_fd: int, folder: str) -> None:
     """Do the whole job; every failure of the candidate becomes an `error` frame."""
-    channel = Channel(result_fd)
-    job, data = read_job(job_fd)
-    torch.manual_seed(int.from_bytes(os.urandom(7), "little"))
+    channel = harness.Channel(result_fd)
+    job, data = harness.read_job(job_fd)
+    torch.default_generator.manual_seed(int.from_bytes(os.urandom(7), "little"))
     pretend_cuda()
+    pretend_driver(GPUTarget("cuda", 90, 32))
     path = os.path.join(folder, "candidate.py")
     phase = "import"
     try:
         with PretendCuda():
             channel.send({"phase": phase})
-            module, path = _import(job["source"], folder)
+            module, path = harness.import_candidate(job["source"], folder)
             phase = "construct"
             channel.send({"phase": phase})
             init_args, init_kwargs = values.decode(job["init"], data)
@@ -209,7 +163,7 @@ def run(job_fd: int, result_fd: int, folder: str) -> None:
         channel.send({"error": {**describe(error, path), "phase": phase}})
 
 
-def _draws(channel: Channel, job: dict[str, Any], data: memoryview, model: torch.nn.Module) -> None:
+def _draws(channel: harness.Channel, job: dict[str, Any], data: memoryview, model: torch.nn.Module) -> None:
     kept: list[tuple[Any, list[bytes]]] = []
     inputs: Any = None
     state: dict[str, torch.Tensor] = {}

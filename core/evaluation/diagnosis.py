@@ -44,6 +44,7 @@ class ErrorFrame(msgspec.Struct, kw_only=True):
     launched: bool = False
     kernel: str = ""
     memory: bool = False
+    signatures: dict[str, Any] = {}
 
 
 class KernelFrame(msgspec.Struct, kw_only=True):
@@ -73,6 +74,11 @@ class Report(msgspec.Struct, kw_only=True):
     error: ErrorFrame | None = None
     trace: TraceFrame | None = None
     ghost: tuple[Any, bytes] | None = None
+
+    @property
+    def signatures(self) -> dict[str, Any]:
+        """Types and constants of the launches that were reached."""
+        return self.trace.signatures if self.trace else self.error.signatures if self.error else {}
 
     @property
     def launched(self) -> bool:
@@ -144,7 +150,7 @@ def error_finding(error: ErrorFrame, screens: tuple[str, ...], memory_mb: int) -
     """The candidate's exception in one line."""
     message = " ".join(error.message.split())
     stage = _stage(error.phase)
-    place = {"line": error.line, "code": error.code}
+    place: dict[str, Any] = {"line": error.line, "code": error.code}
     if error.memory or "can't allocate memory" in message or "DefaultCPUAllocator" in message:
         return Finding(
             stage=stage, category="memory", headline=f"asked for more than {memory_mb} MB: {message}", **place

@@ -6,6 +6,7 @@ Blocking, one candidate at a time. Whatever a candidate does becomes a `fail` of
 with a new zygote and becomes `infra` when the retries are used up; neither leaves anything behind.
 """
 
+import contextlib
 import time
 from collections import OrderedDict
 from typing import Any
@@ -13,15 +14,28 @@ from typing import Any
 import msgspec
 
 from core.evaluation import diagnosis, roofline, sandbox, values
+from core.evaluation.compile_stage import CompileStage
 from core.evaluation.findings import Finding, feedback_text
-from core.evaluation.reference import Draw, Reference, TaskError, TooLargeError, mutates_inputs
+from core.evaluation.reference import Draw, Reference, TooLargeError, mutates_inputs
 from core.evaluation.screens import screen
 from core.evaluation.settings import JudgeSettings
 from core.evaluation.spawn import Outcome, Zygote, ZygoteError
 from core.evaluation.verdict import Verdict
+from core.tasks.format import TaskError
 from core.tasks.task import Task
 
 _CACHED_TASKS = 256
+_WARM_UP = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+def get_inputs():
+    return [torch.randn(16)]
+def get_init_inputs():
+    return []
+"""
+"""torch imports a great deal at the first use of the meta device."""
 
 
 class Prepared(msgspec.Struct, kw_only=True):
@@ -51,16 +65,28 @@ class Judge:
         self.walls = choose_walls(settings.isolation)
         self._slot = slot
         self._zygote = Zygote("interpret", self.walls, slot)
+        self._compile = CompileStage(settings, self.walls, slot) if settings.target else None
         self._tasks: OrderedDict[str, Prepared | TaskError] = OrderedDict()
 
+    @property
+    def _zygotes(self) -> list[Zygote]:
+        return [self._zygote, self._compile.zygote] if self._compile else [self._zygote]
+
     def start(self) -> None:
-        self._zygote.start()
+        """Start the zygotes; they import on their own while this process does something else."""
+        for zygote in self._zygotes:
+            zygote.start()
 
     def wait_ready(self) -> None:
-        self._zygote.wait_ready()
+        """Returns when the zygotes are ready; this process does its own first-time work meanwhile."""
+        with contextlib.suppress(TaskError):
+            Reference(_WARM_UP, "warm-up", self.settings.profile).draws(self.settings.draws)
+        for zygote in self._zygotes:
+            zygote.wait_ready()
 
     def stop(self) -> None:
-        self._zygote.stop()
+        for zygote in self._zygotes:
+            zygote.stop()
 
     def judge(self, task: Task, candidate: str, key: str) -> Verdict:
         """The verdict; never raises for anything that a task or a candidate does."""
@@ -117,8 +143,14 @@ class Judge:
         expected = sum(tensor.nbytes for draw in draws for tensor in draw.expected.native)
         outcome = self._zygote.run(header, blobs, limits, settings.output_kb, result_mb=8 + expected * 4 // 2**20)
         finding, report = self._diagnose(outcome, draws, prepared, screens)
+        compiled = report is not None and report.launched
+        if self._compile is not None:
+            signatures = report.signatures if report is not None else {}
+            refusal = self._compile.check(candidate, signatures) if signatures else None
+            compiled = bool(signatures) and refusal is None
+            finding = refusal or finding
         if finding is not None:
-            return self._failed(key, finding, screens, launched=report is not None and report.launched)
+            return self._failed(key, finding, screens, compiled=compiled)
         assert report is not None and report.trace is not None
         return self._passed(key, prepared, report.trace, screens)
 
@@ -169,7 +201,7 @@ class Judge:
         )
 
     def _failed(
-        self, key: str, finding: Finding, screens: tuple[str, ...], tier: Any = "cpu", launched: bool = False
+        self, key: str, finding: Finding, screens: tuple[str, ...], tier: Any = "cpu", compiled: bool = False
     ) -> Verdict:
         return Verdict(
             candidate_key=key,
@@ -177,7 +209,7 @@ class Judge:
             tier=tier,
             stage=finding.stage,
             category=finding.category,
-            compiled=launched and not self.settings.target,
+            compiled=compiled,
             feedback=feedback_text(finding),
             screens=screens,
         )

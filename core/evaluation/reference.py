@@ -15,13 +15,11 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from core.evaluation import aten_costs, values
+from core.tasks import format
+from core.tasks.format import TaskError
 
 MAX_INPUT_BYTES = 256 * 2**20
 """More than this is not for the interpreter."""
-
-
-class TaskError(ValueError):
-    """The task itself can't be judged; the text says why."""
 
 
 class TooLargeError(TaskError):
@@ -66,23 +64,17 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     other_flops: int
 
 
-def args_and_kwargs(value: Any) -> list[Any]:
+def args_and_kwargs(value: Any, name: str) -> list[Any]:
     """KernelBench's `[args...]` and KernelBook's `[[args...], {kwargs}]` as [args, kwargs]."""
-    value = list(value) if isinstance(value, (list, tuple)) else [value]
-    if len(value) == 2 and isinstance(value[0], (list, tuple)) and isinstance(value[1], dict):
-        return [list(value[0]), value[1]]
-    return [value, {}]
+    args, kwargs = format.init_inputs(value, name)
+    return [list(args), kwargs]
 
 
 def load_namespace(source: str, name: str, profile: str) -> dict[str, Any]:
-    """The task's source executed, module-level sizes replaced by the profile's."""
-    namespace: dict[str, Any] = {"__name__": f"task_{name}"}
-    exec(compile(source, f"<task {name}>", "exec"), namespace)
-    overrides = (namespace.get("PROFILES") or {}).get(profile, {})
-    namespace.update(overrides)
-    for needed in ("Model", "get_inputs"):
-        if needed not in namespace:
-            raise TaskError(f"task {name} defines no {needed}")
+    """The task's source executed at the profile's sizes; raises TaskError when the format is not kept."""
+    text = format.with_profile(source, profile, name)
+    namespace: dict[str, Any] = {"__name__": "kernelmill_task"}
+    exec(compile(text, f"<task {name}>", "exec"), namespace)
     return namespace
 
 
@@ -131,16 +123,15 @@ class Reference:
     # --- building ---
 
     def _inputs(self) -> list[Any]:
-        return args_and_kwargs(self.namespace["get_inputs"]())
+        return args_and_kwargs(self.namespace["get_inputs"](), self.name)
 
     def init_inputs(self) -> list[Any]:
         """[args, kwargs] of the constructor."""
-        make = self.namespace.get("get_init_inputs")
-        return args_and_kwargs(make()) if make else [[], {}]
+        return args_and_kwargs(self.namespace["get_init_inputs"](), self.name)
 
     def build(self, seed: int) -> tuple[torch.nn.Module, list[Any]]:
         """A Model with fresh parameters, and the init inputs that made it."""
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         init = self.init_inputs()
         model = self.namespace["Model"](*copy.deepcopy(init[0]), **copy.deepcopy(init[1]))
         if not isinstance(model, torch.nn.Module):
@@ -155,7 +146,7 @@ class Reference:
         for training in (True, False):
             outputs = []
             for _ in range(2):
-                torch.manual_seed(_seed())
+                torch.default_generator.manual_seed(_seed())
                 outputs.append(self._forward(copy.deepcopy(model), inputs, training))
             first, second = (aten_costs.tensors_in(output) for output in outputs)
             if all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(first, second, strict=True)):
@@ -188,7 +179,7 @@ class Reference:
             with torch.no_grad():
                 _load(model, state)
             training = self.modes[index % len(self.modes)]
-            torch.manual_seed(_seed())
+            torch.default_generator.manual_seed(_seed())
             base = self._inputs()
             for kind in _KINDS[index % len(_KINDS)]:
                 inputs = _transformed(base, kind, generator)
@@ -237,9 +228,9 @@ class Reference:
         namespace = load_namespace(self._source, self.name, profile)
         try:
             with torch.device("meta" if on_meta else "cpu"):
-                init = args_and_kwargs(namespace["get_init_inputs"]()) if "get_init_inputs" in namespace else [[], {}]
+                init = args_and_kwargs(namespace["get_init_inputs"](), self.name)
                 model = namespace["Model"](*init[0], **init[1])
-                args, kwargs = args_and_kwargs(namespace["get_inputs"]())
+                args, kwargs = args_and_kwargs(namespace["get_inputs"](), self.name)
                 model.eval()
                 counter = Counter()
                 with torch.no_grad(), counter:
@@ -373,7 +364,7 @@ def _transformed(inputs: Any, kind: str, generator: torch.Generator) -> Any:
         if kind.endswith("positive"):
             new = new.abs()
             low, high = float(work.min()), float(work.max())
-            if 0 <= low and high <= 1:
+            if low >= 0 and high <= 1:
                 new = new / (1 + new)
         if float((work == 0).float().mean()) > 0.05:
             new = torch.where(work == 0, 0.0, new)

@@ -10,6 +10,7 @@ Run by `core.evaluation.spawn`, as `kind` interpret (TRITON_INTERPRET=1) or comp
 """
 
 import contextlib
+import gc
 import os
 import select
 import signal
@@ -72,6 +73,7 @@ def _work(kind: str) -> Any:
     if kind == "compile":
         from core.evaluation import compile_child
 
+        compile_child.warm()
         return compile_child.run
     from core.evaluation import candidate, interpreter
 
@@ -149,6 +151,9 @@ def _serve(control: socket.socket, start: Start, work: Any) -> None:
     else:
         linux.become_subreaper()
     decoder = msgspec.msgpack.Decoder(Spawn | Kill)
+    # What exists now stays out of the children's garbage collections, which would copy every page of it.
+    gc.collect()
+    gc.freeze()
     control.send(msgspec.msgpack.encode(Ready()))
     parent = 0 if namespaces else os.getpid()
     while True:

@@ -13,7 +13,7 @@ from core.episodes.episode import Episode, Turn
 
 
 class Metric(msgspec.Struct, frozen=True):
-    """`N` in a name stands for a turn's number, counted from 1."""
+    """Capitals in a name stand for what varies; `N` is a turn's number, counted from 1."""
 
     name: str
     unit: str
@@ -45,14 +45,60 @@ METRICS: tuple[Metric, ...] = (
     Metric("time/learner_s", "s", STEP, "packing, forward, backward and optimizer"),
     Metric("time/publish_s", "s", STEP, "writing and announcing the new weights"),
     Metric("time/checkpoint_s", "s", STEP, "writing a checkpoint, where this step wrote one"),
-    Metric("tokens_total", "tokens", GAUGE, "generator: tokens sampled since the process started"),
-    Metric("verdicts_total", "verdicts", GAUGE, "evaluator: candidates judged since the process started"),
-    Metric("running", "requests", GAUGE, "generator: sequences in the engine"),
-    Metric("waiting", "requests", GAUGE, "generator: sequences that wait for the engine"),
-    Metric("busy_s", "s", GAUGE, "generator: time in the engine since the process started"),
-    Metric("paused_s", "s", GAUGE, "generator: time in which weights were swapped"),
+    Metric("loss", "–", STEP, "learner: total loss of the update"),
+    Metric("policy_loss", "–", STEP, "learner: the clipped surrogate's part of it"),
+    Metric("entropy", "nats", STEP, "learner: of the policy, mean over trained tokens"),
+    Metric("kl", "nats", STEP, "learner: to the starting policy, k3; 0 without a reference"),
+    Metric("kl_behaviour", "nats", STEP, "learner: of the current policy to the one that sampled, k3"),
+    Metric("drift", "nats", STEP, "learner: mean of its log-prob - the engine's; 0 on fresh samples when they agree"),
+    Metric("drift_abs_max", "nats", STEP, "learner: the largest of the same, in size"),
+    Metric("ratio_mean", "ratio", STEP, "learner: current over sampling probability, mean over trained tokens"),
+    Metric("ratio_max", "ratio", STEP, "learner: the largest of the same"),
+    Metric("clip_share", "share", STEP, "learner: tokens without a gradient because the clip holds them"),
+    Metric("tis_mean", "ratio", STEP, "learner: mean importance weight"),
+    Metric("tis_cut_share", "share", STEP, "learner: importance weights that were cut at learner.tis_cap"),
+    Metric("advantage_abs_mean", "score", STEP, "learner: mean size of the advantage"),
+    Metric("lag_mean", "versions", STEP, "learner: version that trains - version that sampled, mean over tokens"),
+    Metric("lag_max", "versions", STEP, "learner: the largest of the same"),
+    Metric("tokens", "tokens", STEP, "learner: trained tokens"),
+    Metric("not_finite_tokens", "tokens", STEP, "learner: tokens without a finite log-prob or loss; any stops it"),
+    Metric("grad_norm", "–", STEP, "learner: before clipping"),
+    Metric("lr", "–", STEP, "learner: learning rate of this update"),
+    Metric("samples", "samples", STEP, "learner: trained on"),
+    Metric("micro_batches", "–", STEP, "learner: packed rows, of rank 0"),
+    Metric("tokens_per_s", "tokens/s", STEP, "learner: all tokens of the rows, prompts included"),
+    Metric("step_s", "s", STEP, "learner: packing, forward, backward and optimizer, in the trainer itself"),
+    Metric("version", "version", STEP, "learner: policy version after the step"),
+    Metric("applied", "0 or 1", STEP, "learner: 1 when the weights moved"),
+    Metric("refused/REASON", "samples", STEP, "learner: samples left out"),
+    Metric("refused_step/REASON", "0 or 1", STEP, "learner: why the weights did not move"),
     Metric("loop_lag_ms", "ms", GAUGE, "every actor: how late its event loop ran, at worst, since the last beat"),
     Metric("rss_mb", "MB", GAUGE, "every actor: resident memory"),
+    Metric("refused_messages", "messages", GAUGE, "every actor: messages that it could not read"),
+    Metric("leaving", "0 or 1", GAUGE, "every actor: 1 in its last beat"),
+    Metric("admitted_groups", "groups", GAUGE, "sampler: admitted so far"),
+    Metric("open_groups", "groups", GAUGE, "sampler: admitted, and neither trained on nor rejected"),
+    Metric("held_version", "version", GAUGE, "sampler: the policy version that every generator holds"),
+    Metric("tokens_total", "tokens", GAUGE, "generator: tokens sampled since the process started"),
+    Metric("prefilled_total", "tokens", GAUGE, "generator: prompt tokens computed since the process started"),
+    Metric("episodes", "episodes", GAUGE, "generator: episodes ended since the process started"),
+    Metric("running", "sequences", GAUGE, "generator: sequences in the engine"),
+    Metric("busy_s", "s", GAUGE, "generator: time in the engine since the process started"),
+    Metric("paused_s", "s", GAUGE, "generator: time in which weights were swapped"),
+    Metric("verdicts_total", "verdicts", GAUGE, "evaluator: verdicts given since the process started"),
+    Metric("verdicts_cached", "verdicts", GAUGE, "evaluator: of these, answered from one that stood"),
+    Metric("workers", "processes", GAUGE, "evaluator: judging processes"),
+    Metric("busy", "processes", GAUGE, "evaluator: of these, at work"),
+    Metric("waiting", "–", GAUGE, "generator: sequences outside the engine; evaluator: candidates without a worker"),
+    Metric("judged", "candidates", GAUGE, "evaluator: judged by the workers since the process started"),
+    Metric("judged_KIND", "candidates", GAUGE, "evaluator: of these, with a verdict of this kind"),
+    Metric("worker_restarts", "–", GAUGE, "evaluator: judging processes that were replaced"),
+    Metric("step", "step", GAUGE, "learner: last step made"),
+    Metric("waiting_episodes", "episodes", GAUGE, "learner: episodes that ended and are not trained on yet"),
+    Metric("duplicate_episodes", "episodes", GAUGE, "learner: episodes that came again and were left out"),
+    Metric("disk_free_gb", "GB", GAUGE, "learner: free where the run folder is"),
+    Metric("committed_checkpoints", "–", GAUGE, "checkpointer: committed since the process started"),
+    Metric("archived_episodes", "position", GAUGE, "recorder: position in EPISODES up to which all are archived"),
 )  # fmt: skip
 
 
@@ -132,8 +178,8 @@ def markdown() -> str:
             "",
             "`step`: in the metrics of a step record (`record/steps.jsonl`, wandb). `held-out`: also in "
             "`heldout-before.json` and `heldout-after.json`. `gauge`: in the beats of an actor "
-            "(`record/metrics.jsonl`). In names, `N` is a turn's number, counted from 1. A learner may add figures of "
-            "its own (losses, gradient norm); they are kept by the name it gives.",
+            "(`record/metrics.jsonl`). Capitals in a name stand for what varies; `N` is a turn's number, counted "
+            "from 1.",
             "",
             "| name | unit | where | meaning |",
             "|---|---|---|---|",

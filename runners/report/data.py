@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from core.episodes.episode import Episode
-from core.flow.ledger import Ledger, surviving
+from core.flow.ledger import Ledger
 from core.record import heldout, reading
 from core.record.heldout import HeldOut, HeldOutEpisode
 from core.record.metrics import batch_metrics
@@ -39,7 +39,6 @@ class Pair:
 class ReportData:
     folder: Path
     name: str
-    run: dict[str, Any]
     config: dict[str, Any]
     ledger: Ledger
     steps: list[int] = field(default_factory=list)
@@ -66,13 +65,11 @@ class ReportData:
 def gather(folder: Path) -> ReportData:
     """Read everything once. Raises `core.record.files.RecordError` for files that can't be read."""
     chain = list(reading.steps(folder))
-    kept, _ = surviving(chain)
-    steps = [row for row in kept if isinstance(row, reading.StepRow)]
-    config, run = _json(folder / "config.json"), _json(folder / "run.json")
+    steps = reading.surviving_steps(chain)
+    config = _json(folder / "config.json")
     data = ReportData(
         folder=folder,
-        name=str(config.get("run", {}).get("name") or run.get("run_id") or folder.resolve().name),
-        run=run,
+        name=str(config.get("run", {}).get("name") or folder.resolve().name),
         config=config,
         ledger=reading.ledger(folder),
         steps=[row.step for row in steps],
@@ -102,8 +99,8 @@ def _json(path: Path) -> dict[str, Any]:
 
 def _rollbacks(chain: list[reading.StepRow]) -> list[tuple[int, str]]:
     found, last = [], 0
-    for row in chain:
-        if row.kind == "incarnation" and row.incarnation > 1:
+    for n, row in enumerate(chain):
+        if row.kind == "incarnation" and n:
             lost = last - row.step
             again = f"; {lost} {'step' if lost == 1 else 'steps'} made again" if lost > 0 else ""
             found.append((row.step, f"the learner was restarted from step {row.step}{again}"))

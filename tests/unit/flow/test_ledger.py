@@ -37,10 +37,12 @@ class History:
         self.chain = [takes_over(1)]
         self.ended: list[EndedEpisode] = []
         self.stack: list[list[Outcome]] = []
+        self.given_up: list[tuple[int, Outcome]] = []
+        """(after which step, what) of groups that were rejected between steps."""
         open_groups: list[Admission] = []
         incarnation = 1
         for _ in range(actions):
-            action = rng.choice(("admit", "admit", "step", "step", "rollback", "repeat"))
+            action = rng.choice(("admit", "admit", "step", "step", "reject", "rollback", "repeat"))
             if action == "admit":
                 number = len(self.admissions)
                 group = Admission(group_id=f"g{number}", admission=number, size=rng.randint(1, 4))
@@ -54,18 +56,32 @@ class History:
                 outcomes = [self._outcome(group, rng) for group in taken]
                 self.stack.append(outcomes)
                 self.chain.append(step(len(self.stack), *outcomes, incarnation=incarnation))
+            elif action == "reject" and open_groups:
+                group = open_groups.pop(rng.randrange(len(open_groups)))
+                lost = Outcome(
+                    group_id=group.group_id,
+                    admission=group.admission,
+                    rejected=tuple((index, "poison") for index in range(group.size)),
+                )
+                self.given_up.append((len(self.stack), lost))
+                record = ChainRecord(kind="rejected", incarnation=incarnation, step=len(self.stack), groups=(lost,))
+                self.chain.append(record)
             elif action == "rollback":
                 incarnation += 1
                 at = rng.randint(0, len(self.stack))
-                for outcomes in self.stack[at:]:
-                    by_id = {group.group_id: group for group in self.admissions}
-                    open_groups += [by_id[outcome.group_id] for outcome in outcomes]
+                # A checkpoint is written right after its step: what was rejected at that step came later.
+                undone = [outcome for outcomes in self.stack[at:] for outcome in outcomes]
+                undone += [outcome for after, outcome in self.given_up if after >= at]
+                by_id = {group.group_id: group for group in self.admissions}
+                open_groups += [by_id[outcome.group_id] for outcome in undone]
                 del self.stack[at:]
+                self.given_up = [(after, outcome) for after, outcome in self.given_up if after < at]
                 self.chain.append(takes_over(incarnation, at))
             elif action == "repeat" and self.admissions:
                 self.admissions.append(rng.choice(self.admissions))
 
         self.consumed = [outcome for outcomes in self.stack for outcome in outcomes]
+        self.consumed += [outcome for _, outcome in self.given_up]
 
     def _outcome(self, group: Admission, rng: random.Random) -> Outcome:
         ends = {(e.group_id, e.index): e.end for e in self.ended}
@@ -125,8 +141,8 @@ def test_every_planted_violation_is_named(history: History, rng: random.Random) 
 
     def swapped(outcome: Outcome) -> list[ChainRecord]:
         groups = tuple(outcome if o is victim else o for o in history.stack[at])
-        survivors, _ = surviving(history.chain)
-        position = next(n for n, record in enumerate(history.chain) if record is survivors[at])
+        steps = [record for record in surviving(history.chain)[0] if record.kind == "step"]
+        position = next(n for n, record in enumerate(history.chain) if record is steps[at])
         changed = msgspec.structs.replace(history.chain[position], groups=groups)
         return [*history.chain[:position], changed, *history.chain[position + 1 :]]
 

@@ -1,6 +1,8 @@
 """Figures from episodes, checked against values worked out by hand; held-out files; the table of names."""
 
+import ast
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from core.evaluation.verdict import Verdict
 from core.record import heldout
 from core.record.files import RecordError
 from core.record.metrics import METRICS, batch_metrics, markdown
+from core.training.metrics import MAXIMA, SUMS, summary
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -74,7 +77,23 @@ def test_every_figure_is_in_the_table_and_the_page_agrees() -> None:
     figures = batch_metrics(BATCH, version=6)
     assert {name if "by_turn" not in name else "correct/by_turn_N" for name in figures} <= names
     assert len(names) == len(METRICS)
+    assert set(summary([1.0] * len(SUMS), [1.0] * len(MAXIMA))) <= names
     assert (REPOSITORY / "docs" / "metrics.md").read_text() == markdown()
+
+
+def test_what_actors_report_is_in_the_table() -> None:
+    """Literal keys of every `gauges` method, and the learner's stage times."""
+    told: set[str] = set()
+    sources = [*(REPOSITORY / "actors").glob("*.py"), *(REPOSITORY / "core").rglob("*.py")]
+    for path in sources:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in ("gauges", "_beat"):
+                keys = [key for part in ast.walk(node) if isinstance(part, ast.Dict) for key in part.keys]
+                told |= {key.value for key in keys if isinstance(key, ast.Constant)}
+            if path.parent.name == "actors" and isinstance(node, ast.Constant) and isinstance(node.value, str):
+                told |= {node.value} if re.fullmatch(r"time/\w+", node.value) else set()
+    assert {"loop_lag_ms", "verdicts_total", "time/wait_s"} <= told, "the search finds what is there"
+    assert told <= {metric.name for metric in METRICS}
 
 
 def test_held_out_files_keep_figures_and_kernels(tmp_path: Path) -> None:

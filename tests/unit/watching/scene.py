@@ -129,12 +129,12 @@ class Play:
 def messages(steps: int, seed: int = 0, groups: int = 4, size: int = 4) -> Iterator[Fact | Ended | Step | Beat]:
     """The run's messages in the order of time. The learner dies once in the middle and goes back a few steps."""
     play, run_id, at = Play(seed), "demo", START
-    number, incarnation, tokens = 0, 1, 0.0
+    number, incarnation, tokens = 0, 0, 0.0
     done: list[list[tuple[str, int, list[Episode]]]] = []
     waiting: list[tuple[str, int, list[Episode]]] = []
     for kind in ("sampler", "generator", "evaluator", "learner"):
         yield Fact(run_id=run_id, kind="joined", actor=f"{kind}-1", at=at, data={"kind": kind, "pid": 100, "host": "h"})
-    yield Step(run_id=run_id, kind="incarnation", incarnation=1, step=0, version=0, at=at)
+    yield Step(run_id=run_id, kind="incarnation", incarnation=0, step=0, version=0, at=at)
     crashed = False
     while len(done) < steps:
         step = len(done) + 1
@@ -154,18 +154,28 @@ def messages(steps: int, seed: int = 0, groups: int = 4, size: int = 4) -> Itera
         yield Beat(run_id=run_id, kind="generator", actor="generator-1", pid=1, host="h", at=at, version=step - 1,
                    gauges=gauges)  # fmt: skip
         yield Beat(run_id=run_id, kind="evaluator", actor="evaluator-1", pid=2, host="h", at=at,
-                   gauges={"verdicts_total": tokens / 160, "judging": 2.0, "rss_mb": 512.0})  # fmt: skip
+                   gauges={"verdicts_total": tokens / 160, "busy": 2.0, "rss_mb": 512.0})  # fmt: skip
         yield Beat(run_id=run_id, kind="learner", actor="learner-1", pid=3, host="h", at=at, version=step - 1)
         taken, waiting = waiting[:groups], waiting[groups:]
         yield _step(run_id, incarnation, step, taken, at, play.rng)
         done.append(taken)
         if not crashed and step == max(2, steps // 2):
-            crashed, incarnation, back = True, 2, max(1, step - 3)
+            crashed, incarnation, back = True, 1, max(1, step - 3)
             yield Fact(run_id=run_id, kind="died", actor="sampler-1", at=at,
                        data={"kind": "learner", "actor": "learner-1", "handed_on": 0})  # fmt: skip
-            yield Step(run_id=run_id, kind="incarnation", incarnation=2, step=back, version=back, at=at + 3)
+            yield Step(run_id=run_id, kind="incarnation", incarnation=1, step=back, version=back, at=at + 3)
             waiting = [group for taken in done[back:] for group in taken] + waiting
             del done[back:]
+    gid, name = f"{seed:02x}{number:030x}", OPERATORS[0]
+    data = {"group_id": gid, "admission": number, "size": size, "task_id": f"composed/{name}", "level": 1}
+    yield Fact(run_id=run_id, kind="admitted", actor="sampler-1", at=at, data=data, trace=gid)
+    for index in range(size):
+        lost = tombstone(gid, index, f"composed/{name}", "poison", "three workers died on it")
+        yield Ended(run_id=run_id, episode=lost, admission=number, size=size)
+    outcome = GroupOutcome(group_id=gid, admission=number, rejected=tuple((index, "poison") for index in range(size)))
+    yield Step(
+        run_id=run_id, kind="rejected", incarnation=incarnation, step=steps, version=steps, groups=(outcome,), at=at
+    )
     yield Step(run_id=run_id, kind="finished", incarnation=incarnation, step=steps, version=steps, at=at)
 
 
@@ -185,8 +195,10 @@ def _step(
         "time/wait_s": 1.0 + rng.random(),
         "time/learner_s": 2.1 + 0.2 * rng.random(),
         "time/publish_s": 0.15 + 0.05 * rng.random(),
-        "loss/policy": rng.gauss(0.0, 0.01),
+        "loss": rng.gauss(0.0, 0.01),
+        "entropy": 0.5 + 0.1 * rng.random(),
         "grad_norm": 1.0 + rng.random() if step != 3 else math.nan,
+        "applied": float(step != 3),
     }
     return Step(run_id=run_id, kind="step", incarnation=incarnation, step=step, version=step, groups=outcomes,
                 metrics=metrics, at=at)  # fmt: skip
@@ -216,5 +228,4 @@ def write_run(folder: Path, steps: int = 60, seed: int = 0, held_out_tasks: int 
     config = {"run": {"name": "demo", "seed": seed, "steps": steps}, "sampler": {"max_staleness": 2, "group_size": 4},
               "learner": {"lr": 1e-4, "betas": [0.9, 0.999]}, "bus": {"url": "", "token": "s3cret"}}  # fmt: skip
     (folder / "config.json").write_bytes(msgspec.json.encode(config))
-    (folder / "run.json").write_bytes(msgspec.json.encode({"run_id": "demo", "started_at": START}))
     return folder

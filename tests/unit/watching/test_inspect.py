@@ -28,9 +28,10 @@ def call(*argv: str) -> int:
 def test_tail_tells_the_run_in_lines(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("tail", str(folder), "-n", "500") == 0, "it ends with the run"
     lines = capsys.readouterr().out.splitlines()
-    assert sum("  admitted  group_id=" in line for line in lines) == 32
-    assert any("took over as incarnation 2 after step 1" in line for line in lines)
+    assert sum("  admitted  group_id=" in line for line in lines) == 33
+    assert any("took over as incarnation 1 after step 1" in line for line in lines)
     assert "finished at step 8" in lines[-1]
+    assert "rejected 1 group after step 8: poison" in lines[-2]
     steps = [line for line in lines if "  step " in line]
     assert len(steps) == 11 and "reward 0." in steps[0] and " trained, " in steps[0]
 

@@ -74,12 +74,12 @@ def test_an_unbalanced_ledger_and_a_broken_bound_are_shouted() -> None:
 def test_a_rollback_takes_its_steps_back() -> None:
     state, _ = watched(60)
     assert [step for step, _, _ in state.steps] == list(range(1, 61))
-    assert state.incarnation == 2 and not state.finished
-    state.feed({"type": "step", "kind": "incarnation", "incarnation": 3, "step": 40})
+    assert state.incarnation == 1 and not state.finished
+    state.feed({"type": "step", "kind": "incarnation", "incarnation": 2, "step": 40})
     assert state.done == 40
-    state.feed({"type": "step", "kind": "step", "incarnation": 2, "step": 61, "at": 0.0})
+    state.feed({"type": "step", "kind": "step", "incarnation": 1, "step": 61, "at": 0.0})
     assert state.done == 40, "a zombie's step does not show"
-    state.feed({"type": "step", "kind": "finished", "incarnation": 3, "step": 60})
+    state.feed({"type": "step", "kind": "finished", "incarnation": 2, "step": 60})
     assert state.finished and state.left_s(0.0) == 0.0
 
 

@@ -73,13 +73,16 @@ def test_the_page_is_whole_and_says_what_the_record_says(folder: Path) -> None:
     rewards = [row.metrics["reward/mean"] for row in gather_steps(folder)]
     assert f"{sum(rewards[:5]) / 5:.2f} → {sum(rewards[-5:]) / 5:.2f}" in told
     assert "balanced" in told and "20 steps" in told and "restarted from step 7; 3 steps made again" in told
-    assert text.count('<svg class="chart"') == 9
+    assert text.count('<svg class="chart"') == 9 + 3, "three of the learner's own figures are in the scene"
+    assert "step 3: the weights did not move" in told
     assert f"step 1&#10;step: {figure(rewards[0])}" in text, "tooltips name their values"
 
 
 def gather_steps(folder: Path) -> list[reading.StepRow]:
     """The last record of every step number: those that a rollback voided were made again later."""
-    return list({row.step: row for row in reading.steps(folder) if row.kind == "step"}.values())
+    steps = list({row.step: row for row in reading.steps(folder) if row.kind == "step"}.values())
+    assert reading.surviving_steps(reading.steps(folder)) == steps
+    return steps
 
 
 def test_nothing_in_it_can_act_or_call_out(folder: Path) -> None:
