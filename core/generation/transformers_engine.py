@@ -27,8 +27,8 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from core.generation import qwen3_decoder
 from core.generation.decoders import CachedDecoder, Decoder
 from core.generation.engine import Completion, PromptTooLong, Sampling
-from core.generation.loading import read_weights, replace_weights
 from core.generation.sampling import draw, uniforms
+from core.generation.swap import read_weights, replace_weights
 
 PREFILL_TOKENS = 8192
 """Most padded prompt tokens in one prefill, so that running rows don't stand still for long."""
