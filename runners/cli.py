@@ -14,8 +14,8 @@ COMMANDS = (
     "demo",
     "judge",
     "tasks",
-    #sft
-    #ev
+    "sft",
+    "evaluate",
     "ledger",
     "report",
     "inspect",
