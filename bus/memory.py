@@ -26,7 +26,7 @@ from bus.broker import (
 )
 from bus.changes import Changes
 from bus.memory_streams import Advisory, BucketMemory, Cell, ConsumerMemory, StreamMemory
-from bus.subjects import bucket_key, matches
+from bus.subjects import bucket_key, matches, pattern
 from bus.watching import Watching
 from core.clock import Clock
 
@@ -69,7 +69,7 @@ class MemoryServer:
     def publish(self, subject: str, data: bytes, expect_last_seq: int | None = None) -> int:
         """Store a message, and show it to those who are subscribed."""
         for stream in self.streams.values():
-            if any(matches(pattern, subject) for pattern in stream.spec.subjects):
+            if stream.takes(subject):
                 self.refresh(stream)
                 at, now = self.clock.now(), self.clock.monotonic()
                 seq = stream.store(subject, data, expect_last_seq, at=at, now=now)
@@ -81,13 +81,13 @@ class MemoryServer:
     def _show(self, subject: str, data: bytes) -> None:
         loop = asyncio.get_running_loop()
         for broker in self.brokers:
-            for pattern, callback in broker._subscriptions.values():
-                if broker._is_connected and matches(pattern, subject):
+            for wanted, callback in broker._subscriptions.values():
+                if broker._is_connected and matches(wanted, subject):
                     loop.call_soon(callback, subject, data)
 
     def announce(self, advisories: list[Advisory]) -> None:
         for advisory in advisories:
-            if any(matches(p, advisory.subject) for stream in self.streams.values() for p in stream.spec.subjects):
+            if any(stream.takes(advisory.subject) for stream in self.streams.values()):
                 self.publish(advisory.subject, advisory.data)
 
     def stream(self, name: str) -> StreamMemory:
@@ -304,7 +304,7 @@ class MemoryBroker:
 
     def subscribe(self, subject: str, callback: Callable[[str, bytes], None]) -> "MemorySubscription":
         self._numbers += 1
-        self._subscriptions[self._numbers] = (subject, callback)
+        self._subscriptions[self._numbers] = (pattern(subject), callback)
         return MemorySubscription(self, self._numbers)
 
     async def nak_reply(self, reply: str) -> None:

@@ -109,6 +109,9 @@ class StreamMemory:
         self._bytes = 0
         self._born: dict[int, float] = {}
 
+    def takes(self, subject: str) -> bool:
+        return any(matches(pattern, subject) for pattern in self.spec.subjects)
+
     def store(self, subject: str, data: bytes, expect_last_seq: int | None, *, at: float, now: float) -> int:
         """Append, or raise what the table's limits demand. `at` is wall time, `now` monotonic."""
         standing = self._by_subject.get(subject, {})
