@@ -59,7 +59,7 @@ def test_jsonl_in_both_layouts(tmp_path):
     tasks = load_source(kind="jsonl", path=str(path))
     assert [(task.task_id, task.level, task.structure) for task in tasks] == [
         ("data/kernel_bench_triton_lv1_19", 1, "relu(i0)"),
-        ("data/l2_7_7_Sin", 2, "sin(i0)"),
+        ("data/l2_7_Sin", 2, "sin(i0)"),
     ]
 
 
@@ -133,7 +133,7 @@ def test_bad_lines_are_refused_with_their_number(tmp_path, line, message):
 def test_rows_of_a_hub_data_set_become_tasks():
     row = {"code": RELU, "level": 1, "name": "19_ReLU", "problem_id": 19}
     task = task_of_row(row, origin="KernelBench", backend="triton", where="row 0")
-    assert (task.task_id, task.level, task.source) == ("KernelBench/l1_19_19_ReLU", 1, RELU)
+    assert (task.task_id, task.level, task.source) == ("KernelBench/l1_19_ReLU", 1, RELU)
 
 
 def test_a_missing_package_says_how_to_install_it(monkeypatch):
