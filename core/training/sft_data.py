@@ -11,8 +11,10 @@ What the judge says after a mistake is drawn from verdicts that the real judge g
 answer alone: the failed kernel of a repair is context.
 """
 
+import multiprocessing
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -87,12 +89,13 @@ def dialogues(seed: int, count: int, shares: Shares, verdicts: Mapping[str, Sequ
         "repair_mistakes": shares.repair_mistakes,
         "second_turns": shares.second_turns,
     }
-    mixed = pairs(seed, count, staged=shares.staged, **wanted)
-    # The same compositions, right and in either style: a share only decides which of its draws count.
-    slow, fast = (pairs(seed, count, staged=style) for style in (1.0, 0.0))
-    for pair, staged, fused in zip(mixed, slow, fast, strict=True):
+    # The same compositions, right and in either style: a share only decides what becomes of a draw.
+    styles: list[Iterable[Pair | None]] = [repeat(None)] * 2
+    if shares.slow_turns:
+        styles = [pairs(seed, count, staged=share) for share in (1.0, 0.0)]
+    for pair, staged, fused in zip(pairs(seed, count, staged=shares.staged, **wanted), *styles, strict=False):
         task_messages = first_messages(pair.task, STYLE)
-        if rng.random() < shares.slow_turns:
+        if staged and fused and rng.random() < shares.slow_turns:
             said = feedback_message(_pick(rng, verdicts, SLOW), None, STYLE, 0)
             yield Dialogue(task_messages, answer_text(staged.kernel), said, answer_text(fused.kernel), None)
         elif pair.previous is None:
@@ -113,6 +116,28 @@ def _pick(rng: random.Random, verdicts: Mapping[str, Sequence[Verdict]], key: st
             f"no recorded verdict for {key!r}: record them again with `python -m core.training.sft_feedback`"
         )
     return verdicts[key][int(rng.random() * len(verdicts[key]))]
+
+
+def tokenize_all(dialogues: Sequence[Dialogue], chat: "Chat", processes: int = 1) -> list[Example]:
+    """`tokenize` for each; with several processes, forked, so call it before CUDA is used."""
+    global _CHAT
+    if processes < 2:
+        return [tokenize(dialogue, chat) for dialogue in dialogues]
+    _CHAT = chat
+    try:
+        with multiprocessing.get_context("fork").Pool(processes) as pool:
+            return pool.map(_tokenize_in_child, dialogues, chunksize=200)
+    finally:
+        _CHAT = None
+
+
+_CHAT: "Chat | None" = None
+"""What forked children tokenize with; inherited, since a tokenizer is slow to send."""
+
+
+def _tokenize_in_child(dialogue: Dialogue) -> Example:
+    assert _CHAT is not None
+    return tokenize(dialogue, _CHAT)
 
 
 def tokenize(dialogue: Dialogue, chat: "Chat") -> Example:

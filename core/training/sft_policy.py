@@ -72,7 +72,7 @@ def make_policy(recipe: PolicyRecipe, report: Callable[[str], None] = lambda lin
 
     tokenizer, lm = _model(recipe, dialogues)
     chat = Chat(tokenizer)
-    examples = [sft_data.tokenize(dialogue, chat) for dialogue in dialogues]
+    examples = sft_data.tokenize_all(dialogues, chat, min(16, len(os.sched_getaffinity(0))))
     lengths = sorted(len(example.prompt) + len(example.answer) for example in examples)
     context = int(lm.config.max_position_embeddings)
     if lengths[-1] > context:
@@ -84,7 +84,7 @@ def make_policy(recipe: PolicyRecipe, report: Callable[[str], None] = lambda lin
            f"data ready after {data_s:.0f} s")  # fmt: skip
 
     total = recipe.training.steps
-    pad_id = int(tokenizer.convert_tokens_to_ids(tokenizer.pad_token or tokenizer.eos_token))
+    pad_id = _id(tokenizer, tokenizer.pad_token or tokenizer.eos_token)
     curve = sft.train(
         lm, examples, recipe.training, pad_id=pad_id,
         report=lambda p: report(f"step {p.step}/{total}  loss {p.loss:.4f}  lr {p.lr:.2e}  {p.step_s * 1e3:.0f} ms"),
@@ -133,10 +133,14 @@ def _model(recipe: PolicyRecipe, dialogues: list[sft_data.Dialogue]) -> tuple[An
         max_position_embeddings=shape.context_tokens,
         tie_word_embeddings=True,
         bos_token_id=None,
-        eos_token_id=int(tokenizer.convert_tokens_to_ids(END)),
-        pad_token_id=int(tokenizer.convert_tokens_to_ids(PAD)),
+        eos_token_id=_id(tokenizer, END),
+        pad_token_id=_id(tokenizer, PAD),
     )
     return tokenizer, build_lm(config, recipe.training.seed)
+
+
+def _id(tokenizer: Any, token: str) -> int:
+    return int(tokenizer.convert_tokens_to_ids(token))
 
 
 def _write(recipe: PolicyRecipe, lm: Any, tokenizer: Any, summary: dict[str, Any]) -> None:
