@@ -100,10 +100,12 @@ class TransformersEngine:
         context_tokens: int = 0,
         threads: int = 0,
         generic: bool = False,
+        compiled: bool = True,
     ) -> None:
         """`model` is a folder, a hub name or a loaded model (which the engine then owns). `context_tokens` 0 takes the
         model's own limit; `threads` sets torch's number of threads for the whole process, 0 leaves it; `generic` keeps
-        the transformers forward where a hand-written one would apply."""
+        the transformers forward where a hand-written one would apply, `compiled` False the latter in torch alone."""
+        self._compiled = compiled
         self._source = model
         self._dtype, self._device = dtype, device
         self._batch_rows, self._wanted_context, self._threads, self._generic = (
@@ -257,7 +259,9 @@ class TransformersEngine:
     def _decoder(self) -> Decoder:
         model = self.model
         if not self._generic and qwen3_decoder.applies(model):
-            return qwen3_decoder.Qwen3Decoder(model, self._batch_rows, self._context_tokens)
+            return qwen3_decoder.Qwen3Decoder(
+                model, self._batch_rows, self._context_tokens, threads=torch.get_num_threads(), compiled=self._compiled
+            )
         return CachedDecoder(model)
 
     def _admit(self, decoder: Decoder) -> None:

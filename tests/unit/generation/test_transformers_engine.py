@@ -14,17 +14,22 @@ from core.generation.transformers_engine import EngineStopped, TransformersEngin
 
 VOCAB, CONTEXT = 97, 512
 PROMPTS = [[5, 6, 7], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11], [5, 6, 7], [96, 0, 1, 50, 51]]
-ENGINES = {"written": ("qwen3", False), "generic": ("qwen3", True), "llama": ("llama", False)}
+ENGINES = {
+    "compiled": ("qwen3", {}),
+    "written": ("qwen3", {"compiled": False}),
+    "generic": ("qwen3", {"generic": True}),
+    "llama": ("llama", {}),
+}
 
 
 @pytest.fixture(params=list(ENGINES))
 def make_engine(request, make_model):
-    kind, generic = ENGINES[request.param]
+    kind, how = ENGINES[request.param]
 
     def make(**options):
         model = make_model(kind)
         assert qwen3_decoder.applies(model) == (kind == "qwen3")
-        return TransformersEngine(model, generic=generic, **options)
+        return TransformersEngine(model, **how, **options)
 
     return make
 
