@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from transformers import PreTrainedModel
 
 from core.generation import native
+from core.generation.prefixes import Prefix
 
 _ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 """Those whose tables do not depend on the sequence."""
@@ -87,32 +88,78 @@ class Qwen3Decoder:
     def _slots(self, tokens: int) -> torch.Tensor:
         return torch.zeros(self._rows, self.kv_heads, min(tokens, self.context_tokens), self.dim)
 
-    def add(self, prompts: Sequence[Sequence[int]]) -> torch.Tensor:
+    def add(self, prompts: Sequence[Sequence[int]], prefixes: Sequence[Prefix | None]) -> torch.Tensor:
+        self._reserve(max(map(len, prompts)))
+        first = self._count
+        self._count += len(prompts)
+        logits = self._head.new_empty(len(prompts), len(self._head))
+        fresh = [row for row, prefix in enumerate(prefixes) if prefix is None]
+        going_on = [row for row, prefix in enumerate(prefixes) if prefix is not None]
+        for rows, fill in ((fresh, self._fill), (going_on, self._go_on)):
+            if rows:
+                slots = torch.tensor(rows) + first
+                logits[rows] = fill([prompts[row] for row in rows], [prefixes[row] for row in rows], slots)
+        return logits
+
+    def _fill(
+        self, prompts: Sequence[Sequence[int]], prefixes: Sequence[Prefix | None], slots: torch.Tensor
+    ) -> torch.Tensor:
+        """Whole prompts; one that comes several times is computed once."""
         unique = sorted(set(map(tuple, prompts)), key=len)
         place = {prompt: row for row, prompt in enumerate(unique)}
         source = torch.tensor([place[tuple(prompt)] for prompt in prompts])
-        lengths = torch.tensor([len(prompt) for prompt in unique])
-        rows, width = len(unique), len(unique[-1])
-        self._reserve(width)
-        ids = torch.zeros(rows, width, dtype=torch.long)
-        for row, prompt in enumerate(unique):
-            ids[row, : len(prompt)] = torch.tensor(prompt)
-        first, last = self._count, self._count + len(prompts)
+        ids, lengths = _padded(unique)
+        rows, width = ids.shape
         cos, sin = (table[:width].repeat(rows, 1)[:, None] for table in (self._cos, self._sin))
 
         def attend(layer: int, qkv: torch.Tensor) -> torch.Tensor:
             # Right-padded: a pad stands behind every real token, so causal attention alone hides it.
             q, k, v = (x.unflatten(0, (rows, width)).transpose(1, 2) for x in self._parts(layer, qkv, cos, sin))
-            self._keys[layer][first:last, :, :width] = k[source]
-            self._values[layer][first:last, :, :width] = v[source]
+            self._keys[layer][slots, :, :width] = k[source]
+            self._values[layer][slots, :, :width] = v[source]
             out = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=self.heads != self.kv_heads)
             return out.transpose(1, 2).reshape(rows * width, -1)
 
-        hidden = self._forward(ids.flatten(), attend)
-        self._lengths[first:last] = lengths[source]
-        self._count = last
-        ends = hidden.unflatten(0, (rows, width))[torch.arange(rows), lengths - 1]
-        return self._logits(ends)[source]
+        hidden = self._forward(ids.flatten(), attend).unflatten(0, (rows, width))
+        self._lengths[slots] = lengths[source]
+        return self._logits(hidden[torch.arange(rows), lengths - 1])[source]
+
+    def _go_on(
+        self, prompts: Sequence[Sequence[int]], prefixes: Sequence[Prefix | None], slots: torch.Tensor
+    ) -> torch.Tensor:
+        """Prompts whose beginning is cached: only the rest is computed, against all of it."""
+        for slot, prefix in zip(slots.tolist(), prefixes, strict=True):
+            assert prefix is not None
+            for cache, saved in zip((*self._keys, *self._values), prefix.state, strict=True):
+                cache[slot, :, : prefix.tokens] = saved
+        starts = torch.tensor([prefix.tokens for prefix in prefixes if prefix is not None])
+        ids, lengths = _padded([prompt[start:] for prompt, start in zip(prompts, starts.tolist(), strict=True)])
+        rows, width = ids.shape
+        real = torch.arange(width) < lengths[:, None]
+        row, column = real.nonzero(as_tuple=True)
+        # Pads write nothing and nobody reads what they compute; they only need a position that exists.
+        at = torch.where(real, starts[:, None] + torch.arange(width), 0)
+        end = int((starts + lengths).max())
+        mask = (torch.arange(end) <= at[:, :, None])[:, None]
+        cos, sin = (table[at.flatten()][:, None] for table in (self._cos, self._sin))
+
+        def attend(layer: int, qkv: torch.Tensor) -> torch.Tensor:
+            q, k, v = (x.unflatten(0, (rows, width)) for x in self._parts(layer, qkv, cos, sin))
+            keys, values = self._keys[layer], self._values[layer]
+            keys[slots[row], :, at[row, column]] = k[row, column]
+            values[slots[row], :, at[row, column]] = v[row, column]
+            out = F.scaled_dot_product_attention(
+                q.transpose(1, 2),
+                keys[slots, :, :end],
+                values[slots, :, :end],
+                attn_mask=mask,
+                enable_gqa=self.heads != self.kv_heads,
+            )
+            return out.transpose(1, 2).reshape(rows * width, -1)
+
+        hidden = self._forward(ids.flatten(), attend).unflatten(0, (rows, width))
+        self._lengths[slots] = starts + lengths
+        return self._logits(hidden[torch.arange(rows), lengths - 1])
 
     def step(self, tokens: Sequence[int]) -> torch.Tensor:
         rows = self._count
@@ -150,6 +197,10 @@ class Qwen3Decoder:
             return out.reshape(rows, -1)
 
         return attend
+
+    def save(self, row: int) -> list[torch.Tensor]:
+        length = int(self._lengths[row])
+        return [cache[row, :, :length].clone() for cache in (*self._keys, *self._values)]
 
     def keep(self, order: Sequence[int]) -> None:
         moves = [(to, source) for to, source in enumerate(order) if to != source]
@@ -199,6 +250,14 @@ class Qwen3Decoder:
     def _normed(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         """RMS norm of x [tokens, hidden]; the mean of squares as a product, which is faster than a reduction."""
         return (x * torch.mm(x * x, self._mean).add_(self.eps).rsqrt_()).mul_(weight)
+
+
+def _padded(prompts: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+    """(ids [rows, longest], 0 behind each one's end; lengths [rows])"""
+    ids = torch.zeros(len(prompts), max(map(len, prompts)), dtype=torch.long)
+    for row, prompt in enumerate(prompts):
+        ids[row, : len(prompt)] = torch.tensor(prompt)
+    return ids, torch.tensor([len(prompt) for prompt in prompts])
 
 
 class _Layer:

@@ -14,12 +14,12 @@ PROMPTS = [[5, 6, 7], list(range(40)), [96, 0, 1], [8] * 17, [2]]
 def _walk(decoder, steps=140):
     """Logits along a fixed way, over the first enlargement of the cache and rows that leave."""
     with torch.inference_mode():
-        seen = [decoder.add(PROMPTS)]
+        seen = [decoder.add(PROMPTS, [None] * 5)]
         for step in range(steps):
             seen.append(decoder.step([(7 * row + step) % 97 for row in range(len(PROMPTS))]))
         decoder.keep([0, 4, 2])
         seen.append(decoder.step([3, 2, 1]))
-        seen.append(decoder.add([[9, 9]]))
+        seen.append(decoder.add([[9, 9]], [None]))
         seen.append(decoder.step([1, 2, 3, 4]))
     return seen
 
