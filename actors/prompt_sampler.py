@@ -31,6 +31,10 @@ from core.tasks.task import Task
 log = structlog.get_logger()
 
 
+class GoingNowhere(RuntimeError):
+    """Nothing that is admitted can be trained on."""
+
+
 def task_at(tasks: list[Task], admission: int, *, seed: int, shuffled: bool) -> tuple[int, Task]:
     """(epoch, task) of an admission number: every epoch visits every task once, in an order of its own."""
     epoch, position = divmod(admission, len(tasks))
@@ -67,6 +71,7 @@ class PromptSampler(Actor):
         self._admitted = cursor.admissions if cursor else 0
         while not self.stopping.is_set():
             self._changed.clear()
+            self._refuse_to_go_nowhere()
             for _ in range(self._admissible()):
                 await self._admit(self._admitted)
                 revision = await self._move_cursor(self._admitted + 1, revision)
@@ -75,6 +80,15 @@ class PromptSampler(Actor):
             await asyncio.wait(waits, timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
             for wait in waits:
                 wait.cancel()
+
+    def _refuse_to_go_nowhere(self) -> None:
+        """Rejected groups are replaced; when nothing but rejections comes back, more of the same only burns time."""
+        count, reason = self._chain.rejected_in_a_row()
+        if count >= self.config.sampler.give_up_after_rejected:
+            raise GoingNowhere(
+                f"the last {count} groups were rejected whole (latest reason: {reason}), so no step can be made; look "
+                f"at the generator's and the evaluator's logs, and at `kernelmill tail` for the facts"
+            )
 
     def _admissible(self) -> int:
         return admissible(

@@ -111,7 +111,7 @@ class RolloutGenerator(Actor):
             request.task,
             group_id=request.group_id,
             indices=missing,
-            roles=(request.role,),
+            role=request.role,
             engine=self._engine,
             chat=self._chat,
             judge=lambda task, candidate: self._verdict(task, candidate, request.group_id),
