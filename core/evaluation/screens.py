@@ -12,12 +12,17 @@ MAX_SOURCE_BYTES = 256 * 1024
 _STATEMENTS: dict[type, str] = {ast.Try: "try_except", ast.Global: "global_state", ast.Nonlocal: "global_state"}
 _NAMES = {
     "libdevice": "libdevice", "inline_asm_elementwise": "inline_asm", "extern_elementwise": "extern", "bfloat16": "bfloat16",
+    "dot_scaled": "dot_scaled", "gluon": "gluon", "float8e5": "float8", "float8e4nv": "float8",
     "autotune": "autotune", "data_ptr": "data_ptr", "gc": "gc", "_getframe": "frames", "inspect": "inspect",
     "ctypes": "ctypes", "subprocess": "subprocess", "socket": "socket", "exec": "exec", "eval": "eval",
     "__import__": "import_call", "monkeypatch": "monkeypatch", "setattr": "setattr", "open": "open", "atexit": "atexit",
     "threading": "threads", "os": "os", "sys": "sys", "_inductor": "inductor", "extern_kernels": "inductor",
     "training": "training", "is_grad_enabled": "is_grad_enabled",
 }  # fmt: skip
+
+
+UNSUPPORTED = frozenset(("libdevice", "inline_asm", "extern", "bfloat16", "dot_scaled", "gluon", "float8"))
+"""What the interpreter may lack. A candidate without any of them that claims to be beyond this tier is not believed."""
 
 
 def screen(source: str) -> tuple[Finding | None, tuple[str, ...]]:

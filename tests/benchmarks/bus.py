@@ -7,6 +7,7 @@ Everything goes through a real nats-server with a file store that shares this ma
 
     publish_per_s   4 KB messages that were confirmed as stored in a stream with one message per key
     cycle_per_s     4 KB messages published, fetched one by one and acknowledged twice (`ack_sync`)
+    *_cpu_us        processor time of client and server for one of them
     write_mb_per_s  512 KB messages confirmed as stored      read_mb_per_s   the same, read back by position
 
 `actors_*`: that many connections, each beating every 2 s and waiting for work, in one process. How long from asking to
@@ -29,6 +30,7 @@ from pathlib import Path
 import msgspec
 import nats
 import nats.errors
+import psutil
 import uvloop
 
 from bus.broker import BucketSpec, ConsumerSpec, StreamSpec, Topology
@@ -50,6 +52,24 @@ def table(run: str) -> Topology:
     )
 
 
+class Meter:
+    """Rates, and the processor time of client and server per piece of work, which a busy machine disturbs less."""
+
+    def __init__(self, server_pid: int) -> None:
+        self._processes = [psutil.Process(server_pid), psutil.Process()]
+        self.found: dict[str, float] = {}
+
+    async def measure(self, name: str, count: int, workers: int, work: Callable[[int], Awaitable[None]]) -> float:
+        before = self._cpu_s()
+        rate = await spread(count, workers, work)
+        self.found[f"{name}_per_s"] = rate
+        self.found[f"{name}_cpu_us"] = (self._cpu_s() - before) / count * 1e6
+        return rate
+
+    def _cpu_s(self) -> float:
+        return sum(sum(process.cpu_times()[:2]) for process in self._processes)
+
+
 async def spread(count: int, workers: int, work: Callable[[int], Awaitable[None]]) -> float:
     """Do `work(0..count-1)` with so many workers; how many a second."""
     numbers = itertools.count()
@@ -63,7 +83,9 @@ async def spread(count: int, workers: int, work: Callable[[int], Awaitable[None]
     return count / (time.perf_counter() - start)
 
 
-async def bench_bus(url: str, token: str, run: str, messages: int, blobs: int, workers: int) -> dict[str, float]:
+async def bench_bus(
+    url: str, token: str, pid: int, run: str, messages: int, blobs: int, workers: int
+) -> dict[str, float]:
     broker = await NatsBroker.connect(url, token, name=run)
     await broker.ensure(table(run))
     small, large = bytes(SMALL), os.urandom(LARGE)
@@ -80,8 +102,9 @@ async def bench_bus(url: str, token: str, run: str, messages: int, blobs: int, w
     async def write(number: int) -> None:
         await broker.publish(f"{run}.log.large-{number}", large)
 
-    result = {"publish_per_s": await spread(messages, workers, publish)}
-    result["cycle_per_s"] = await spread(messages // 4, workers, cycle)
+    meter, result = Meter(pid), {}
+    await meter.measure("publish", messages, workers, publish)
+    await meter.measure("cycle", messages // 4, workers, cycle)
     first = (await broker.stream_state(f"{run}_LOG")).last_seq + 1
     result["write_mb_per_s"] = await spread(blobs, min(workers, 16), write) * LARGE / 1e6
     start, position = time.perf_counter(), first
@@ -90,10 +113,12 @@ async def bench_bus(url: str, token: str, run: str, messages: int, blobs: int, w
     assert position == first + blobs
     result["read_mb_per_s"] = blobs * LARGE / 1e6 / (time.perf_counter() - start)
     await broker.close()
-    return result
+    return {**meter.found, **result}
 
 
-async def bench_raw(url: str, token: str, run: str, messages: int, blobs: int, workers: int) -> dict[str, float]:
+async def bench_raw(
+    url: str, token: str, pid: int, run: str, messages: int, blobs: int, workers: int
+) -> dict[str, float]:
     client = await nats.connect(url, token=token)
     js = client.jetstream()
     broker = await NatsBroker.connect(url, token, name=run)
@@ -116,8 +141,9 @@ async def bench_raw(url: str, token: str, run: str, messages: int, blobs: int, w
     async def write(number: int) -> None:
         await js.publish(f"{run}.log.large-{number}", large)
 
-    result = {"publish_per_s": await spread(messages, workers, publish)}
-    result["cycle_per_s"] = await spread(messages // 4, workers, cycle)
+    meter, result = Meter(pid), {}
+    await meter.measure("publish", messages, workers, publish)
+    await meter.measure("cycle", messages // 4, workers, cycle)
     result["write_mb_per_s"] = await spread(blobs, min(workers, 16), write) * LARGE / 1e6
     reader = await js.pull_subscribe(
         f"{run}.log.>",
@@ -132,7 +158,7 @@ async def bench_raw(url: str, token: str, run: str, messages: int, blobs: int, w
     result["read_mb_per_s"] = blobs * LARGE / 1e6 / (time.perf_counter() - start)
     await broker.close()
     await client.close()
-    return result
+    return {**meter.found, **result}
 
 
 async def bench_actors(url: str, token: str, count: int, jobs: int) -> dict[str, float]:
@@ -170,7 +196,8 @@ async def bench_actors(url: str, token: str, count: int, jobs: int) -> dict[str,
     for task in tasks:
         task.cancel()
     alive = len(await brokers[0].keys(beats.name))
-    await asyncio.gather(*(broker.close() for broker in brokers))
+    for broker in brokers:
+        await broker.close()
     p50, p99 = (sorted(taken_ms)[int(jobs * share)] for share in (0.5, 0.99))
     return {
         "count": count,
@@ -181,11 +208,13 @@ async def bench_actors(url: str, token: str, count: int, jobs: int) -> dict[str,
     }
 
 
-def in_process(which: str, url: str, token: str, run: str, messages: int, blobs: int, workers: int) -> dict[str, float]:
+def in_process(
+    which: str, url: str, token: str, pid: int, run: str, messages: int, blobs: int, workers: int
+) -> dict[str, float]:
     """One client process's share."""
     bench = {"bus": bench_bus, "raw": bench_raw}[which]
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(bench(url, token, run, messages, blobs, workers))
+        return runner.run(bench(url, token, pid, run, messages, blobs, workers))
 
 
 def main() -> None:
@@ -205,13 +234,21 @@ def main() -> None:
             for which in ("raw", "bus"):
                 share = args.messages // args.processes, args.megabytes * 1_000_000 // LARGE // args.processes
                 calls = [
-                    (which, server.url, server.token, f"{which}{n}", *share, args.workers)
+                    (which, server.url, server.token, server.pid, f"{which}{n}", *share, args.workers)
                     for n in range(args.processes)
                 ]
                 results = pool.starmap(in_process, calls, chunksize=1)
                 for name in results[0]:
-                    out[f"{which}_{name}"] = round(sum(result[name] for result in results), 1)
-        for name in ("publish_per_s", "cycle_per_s", "write_mb_per_s", "read_mb_per_s"):
+                    total = sum(result[name] for result in results)
+                    out[f"{which}_{name}"] = round(total / len(results) if name.endswith("_us") else total, 1)
+        for name in (
+            "publish_per_s",
+            "cycle_per_s",
+            "write_mb_per_s",
+            "read_mb_per_s",
+            "publish_cpu_us",
+            "cycle_cpu_us",
+        ):
             out[f"ratio_{name}"] = round(float(out[f"bus_{name}"]) / float(out[f"raw_{name}"]), 2)
         if args.actors:
             soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -9,7 +9,8 @@ import random
 from collections.abc import Awaitable, Callable
 
 from bus.broker import BusError
-from bus.memory import MemoryBroker, MemoryServer
+from bus.memory import MemoryBroker
+from bus.memory_server import MemoryServer
 
 Program = Callable[[MemoryBroker], Awaitable[None]]
 
@@ -32,7 +33,7 @@ class Process:
 
     def start(self) -> None:
         if not self.is_running and not self._is_done:
-            self._broker = self._server.connect(f"{self.name}/{self.deaths}")
+            self._broker = MemoryBroker(self._server, f"{self.name}/{self.deaths}")
             self._task = asyncio.create_task(self._live(self._broker), name=self.name)
 
     async def _live(self, broker: MemoryBroker) -> None:

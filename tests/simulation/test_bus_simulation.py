@@ -12,7 +12,8 @@ import random
 import pytest
 
 from bus.broker import ConsumerSpec, Record, SequenceConflict, StreamSpec, SubjectTaken, Topology
-from bus.memory import MemoryBroker, MemoryServer
+from bus.memory import MemoryBroker
+from bus.memory_server import MemoryServer
 from tests.simulation import chaos, virtual_time
 
 ACK_WAIT_S = 30.0
@@ -66,7 +67,7 @@ def simulate_jobs(seed: int) -> tuple[list[Record], int, float]:
         for process in processes:
             process.start()
         raging = asyncio.create_task(chaos.rage(rng, server, processes, until_s=40.0, every_s=2.0))
-        people = server.connect("people")
+        people = MemoryBroker(server, "people")
         await people.ensure(TABLE)
         done: list[Record] = []
         while len(done) < JOBS:
@@ -136,7 +137,7 @@ def test_writers_who_compare_and_set_make_one_chain(seed):
         await chaos.rage(rng, server, processes, until_s=60.0, every_s=2.0)
         for process in processes:
             process.kill()
-        people = server.connect("people")
+        people = MemoryBroker(server, "people")
         return [int(record.data) for record in await people.read("s_STEPS", 1, limit=10_000)]
 
     chain = virtual_time.run(main)
