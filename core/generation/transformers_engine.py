@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers.utils import logging
 
 from core.generation import qwen3_decoder
 from core.generation.decoders import CachedDecoder, Decoder
@@ -209,6 +210,7 @@ class TransformersEngine:
     def _load(self) -> None:
         model: Any = self._source
         if isinstance(model, str):
+            logging.disable_progress_bar()
             model = AutoModelForCausalLM.from_pretrained(model, dtype=getattr(torch, self._dtype))
         self._model = model.to(self._device).eval().requires_grad_(False)
         assert self._model is not None
