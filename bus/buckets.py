@@ -94,7 +94,7 @@ class Buckets:
                 standing, compared_at = None, clock()
             for entry in watching.settle(clock()):
                 yield entry
-            if reconnected or clock() > compared_at + _COMPARE_S:
+            if reconnected or (standing is None and clock() > compared_at + _COMPARE_S):
                 generation = self._connection.generation
                 standing, position = set(), 1
 

@@ -1,6 +1,8 @@
 """The typed bus over a real server: idempotent publishing, verdicts, workers that fail, actors that die."""
 
 import asyncio
+import json
+import urllib.request
 import uuid
 
 import msgspec
@@ -302,3 +304,30 @@ def test_facts_of_an_unknown_kind_are_a_bug(server):
         await bus.fact("joined", kind="sampler", pid=1, host="here")
         [(_, fact)] = await bus.read_facts(1)
         assert isinstance(fact, Fact) and fact.data == {"kind": "sampler", "pid": 1, "host": "here"}
+
+
+def test_a_watch_of_standing_keys_asks_the_server_now_and_then_and_no_more(server, monkeypatch):
+    """A watch once read its bucket again and again without a pause as soon as one key stood for five seconds."""
+    monkeypatch.setattr("bus.buckets._COMPARE_S", 0.2)
+
+    @on_bus(server)
+    async def body(join):
+        bus = await join("sampler-0")
+        await bus.beat(beat(bus, pid=1))
+        seen = []
+
+        async def watch():
+            async for actor, _ in bus.watch_actors():
+                seen.append(actor)
+
+        def asked():
+            return int(json.load(urllib.request.urlopen(server.monitor_url + "/varz"))["in_msgs"])
+
+        watching = asyncio.create_task(watch())
+        await asyncio.sleep(0.5)
+        before = await asyncio.to_thread(asked)
+        await asyncio.sleep(1.0)
+        after = await asyncio.to_thread(asked)
+        watching.cancel()
+        assert seen == ["generator-0"]
+        assert after - before < 60
