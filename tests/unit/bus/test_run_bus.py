@@ -329,5 +329,5 @@ def test_a_watch_of_standing_keys_asks_the_server_now_and_then_and_no_more(serve
         await asyncio.sleep(1.0)
         after = await asyncio.to_thread(asked)
         watching.cancel()
-        assert seen == ["generator-0"]
+        assert seen == ["sampler-0"]
         assert after - before < 60
