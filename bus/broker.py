@@ -8,7 +8,8 @@ Semantics that everything above relies on:
   stands. After an ack (work queue) or a trim the same subject is accepted again: a filter, not the guarantee.
 - A fetched delivery is redelivered when neither `in_progress`, `ack` nor `nak` reaches the broker within `ack_wait_s`.
 - `publish(expect_last_seq=n)` succeeds only when the stream's last message on that subject has sequence n (0: none).
-- Nothing waits without a deadline; a deadline that passes raises TimeoutError with a text that says who waited for what.
+- Nothing waits without a deadline; one that passes raises TimeoutError with a text that says who waited for what.
+- An ack or nak through an earlier delivery of a message counts, as long as the message is in flight again.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -39,6 +40,18 @@ class TopologyDrift(BusError):
 
 class TooLarge(BusError):
     """The message is above the limit; it must go by claim check."""
+
+
+class Missing(BusError):
+    """The stream, consumer or bucket does not exist; `ensure` was not called for this run, or not with this table."""
+
+
+class Unreachable(BusError):
+    """No server answered when connecting, or it refused the token."""
+
+
+class ConnectionLost(BusError):
+    """The connection is over for good: closed here, or by the server. The process is expected to end."""
 
 
 class StreamSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,8 +160,9 @@ class Broker(Protocol):
     async def publish(
         self, subject: str, data: bytes, *, expect_last_seq: int | None = None, timeout_s: float = 10.0
     ) -> int:
-        """Store a message and return its sequence; repeats itself over reconnects until `timeout_s`. A publish that
-        was stored although its answer was lost raises SubjectTaken (unique) or SequenceConflict (compare-and-set)."""
+        """Store a message and return its sequence; repeats itself over reconnects until `timeout_s`. A repeat of what
+        was stored although its answer was lost returns the same sequence, within a minute; a caller that tries again
+        itself, after TimeoutError, sees SubjectTaken (unique) or SequenceConflict (compare-and-set)."""
         ...
 
     async def fetch(self, stream: str, consumer: str, timeout_s: float = 5.0) -> Delivery | None:
@@ -169,12 +183,14 @@ class Broker(Protocol):
         ...
 
     async def remove(self, stream: str, seq: int) -> bytes | None:
-        """Take one message out of a stream and return it, or None when it is gone."""
+        """Take one message out of a stream and return it, or None when it is gone. Of a message in flight the broker
+        announces that it was terminated."""
         ...
 
     def subscribe(self, subject: str, callback: Callable[[str, bytes], None]) -> "Subscription":
-        """Call back with (subject, data) for whatever is published from now on; survives reconnects, but what is
-        published while disconnected is missed: look at `last` after `on_reconnect`."""
+        """Call back with (subject, data) for whatever is stored in a log (not: a work queue) on this subject from now
+        on. A `last` or `read` asked for after `subscribe` returned leaves no gap. Survives reconnects, but what is
+        stored while disconnected is missed: look at `last` after `on_reconnect`."""
         ...
 
     async def nak_reply(self, reply: str) -> None:
@@ -201,4 +217,8 @@ class Broker(Protocol):
 
 
 class Subscription(Protocol):
+    async def started(self) -> None:
+        """Returns when the broker knows of it: what is published from now on is seen."""
+        ...
+
     async def stop(self) -> None: ...

@@ -21,6 +21,7 @@ import msgspec
 
 from core.episodes.episode import Episode
 from core.evaluation.verdict import Verdict
+from core.flow.chain import GroupOutcome
 from core.tasks.task import Task
 
 SCHEMA = 1
@@ -77,21 +78,12 @@ class Ended(Message, frozen=True, kw_only=True, tag="ended"):
     generator: str = ""
 
 
-class GroupOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step did with a group: every member is in exactly one of the two lists."""
-
-    group_id: str
-    admission: int
-    trained: tuple[int, ...] = ()
-    rejected: tuple[tuple[int, str], ...] = ()
-    """(index, reason): tombstones, `stale`, `broken`."""
-
-
 class Step(Message, frozen=True, kw_only=True, tag="step"):
     """A record of the STEPS chain. `kind`:
 
     incarnation  a learner took over; everything of earlier incarnations after `step` is void
     step         one optimizer update was made: `step` is its number, `version` the policy after it
+    rejected     groups without anything to train on were given up; `step` and `version` stay
     finished     the run reached its last step
     """
 

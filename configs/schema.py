@@ -105,9 +105,11 @@ class Sampler(Section):
     max_staleness: int = Field(default=2, ge=0)
     """Most policy versions between a training step and the oldest token that it trains on; 0 is synchronous."""
     window: int = Field(default=0, ge=0)
-    """The learner takes no group admitted this many or more after the oldest open one; 0: groups_per_step, which bounds
-    staleness at exactly max_staleness."""
+    """How far groups may overtake a straggler (`core.flow.collector`); 0: groups_per_step, first in, first out, with
+    staleness at most max_staleness. More trades staleness, (window - 1) // groups_per_step at most, for throughput."""
     order: Literal["shuffled", "sequential"] = "shuffled"
+    give_up_after_rejected: int = Field(default=64, ge=1)
+    """So many groups in a row without anything to train on end the run."""
 
 
 class Episodes(Section):
@@ -129,8 +131,8 @@ class Episodes(Section):
 
 class Reward(Section):
     shape: Literal["graded", "kevin", "milestone", "threshold"] = "graded"
-    """graded: 0.1 compiled, 0.3 correct, + clip(speedup - 1, 0, 2). kevin: 0.3·correct + speedup. milestone: -1, 1, 2, 3.
-    threshold: 1 when correct and speedup ≥ `threshold`."""
+    """graded: 0.1 compiled, 0.3 correct, + clip(speedup - 1, 0, 2). kevin: 0.3·correct + speedup.
+    milestone: -1, 1, 2, 3 by steps of 5 %. threshold: 1 when correct and speedup ≥ `threshold`."""
     compiled: float = 0.1
     correct: float = 0.3
     speed_cap: float = Field(default=2.0, ge=0)
@@ -241,6 +243,17 @@ class Recorder(Section):
     """Keep every episode in the run folder."""
 
 
+class Local(Section):
+    """What `kernelmill up` starts on this machine."""
+
+    generators: int = Field(default=1, ge=0)
+    evaluators: int = Field(default=1, ge=0)
+    restart_after_s: float = Field(default=0.5, ge=0)
+    """Pause before an actor that died is started again; doubles with each death in a row, up to 10 s."""
+    give_up_after: int = Field(default=6, ge=1)
+    """An actor that dies so many times within 20 s of its start ends the run."""
+
+
 class RunConfig(Section):
     """The whole of it."""
 
@@ -257,6 +270,7 @@ class RunConfig(Section):
     weights: Weights = Weights()
     checkpoints: Checkpoints = Checkpoints()
     recorder: Recorder = Recorder()
+    local: Local = Local()
 
     @model_validator(mode="after")
     def _possible(self) -> "RunConfig":
@@ -267,8 +281,10 @@ class RunConfig(Section):
                 f"learner.baseline = {self.learner.baseline!r} compares within a group, but sampler.group_size = "
                 f"{self.sampler.group_size}: use 2 or more, or baseline = 'none'"
             )
-        if self.sampler.window > self.credits:
-            raise ValueError(f"sampler.window = {self.sampler.window} exceeds the {self.credits} groups in flight")
+        if 0 < self.sampler.window < self.sampler.groups_per_step:
+            raise ValueError(
+                f"sampler.window = {self.sampler.window} is below groups_per_step = {self.sampler.groups_per_step}"
+            )
         if self.rollout.temperature == 0:
             raise ValueError("rollout.temperature = 0 can't be trained on: every sample of a group would be the same")
         return self
@@ -278,25 +294,24 @@ class RunConfig(Section):
         """Groups that may be admitted and neither trained nor rejected."""
         return (self.sampler.max_staleness + 1) * self.sampler.groups_per_step
 
-    @property
-    def window(self) -> int:
-        return self.sampler.window or self.sampler.groups_per_step
-
-    def identity_hash(self) -> str:
-        """Hash of what defines the run; an actor with another one may not join."""
+    def identity(self) -> dict[str, Any]:
+        """What defines the run: an actor that means something else may not join."""
         chosen = self.model_dump(
             mode="json",
             include={
                 "run": {"name", "seed"},
                 "model": True,
                 "tasks": True,
-                "sampler": True,
+                "sampler": {"groups_per_step", "group_size", "max_staleness", "window", "order"},
                 "episodes": True,
                 "reward": True,
                 "rollout": {"max_new_tokens", "temperature", "top_p"},
             },
         )
-        return digest_json({**chosen, "judge": self.judge.identity()}, size=8)
+        return {**chosen, "judge": self.judge.identity()}
+
+    def identity_hash(self) -> str:
+        return digest_json(self.identity(), size=8)
 
 
 class SftConfig(Section):
@@ -313,6 +328,12 @@ class SftConfig(Section):
         """Share of second turns that still carry one."""
         second_turns: float = Field(default=0.0, ge=0, le=1)
         """Share of examples that are second turns: task, failed kernel, feedback, answer."""
+        staged: float = Field(default=0.0, ge=0, le=1)
+        """Share of kernels in the slow style: an intermediate goes to memory and back."""
+        slow_turns: float = Field(default=0.0, ge=0, le=1)
+        """Share of examples that are second turns after a right but slow kernel; the answer is the fast one."""
+        feedback: str = "configs/demo-feedback.json"
+        """What the judge said to each kind of mistake (`python -m core.training.sft_feedback` records it)."""
 
     class Architecture(Section):
         """For a policy from scratch; absent when `model` names one to continue from."""

@@ -12,7 +12,7 @@ import msgspec
 
 Kind = Literal["pass", "fail", "unsupported", "infra"]
 Stage = Literal["", "extract", "static", "load", "compile", "launch", "correctness", "timing"]
-"""Where judging ended: candidate not found, source screen, import and construction, compilation, run, compare, clock."""
+"""Where judging ended: no candidate found, source screen, import and construction, compile, run, compare, clock."""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):

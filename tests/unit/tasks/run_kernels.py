@@ -2,8 +2,9 @@
 
     python run_kernels.py cases.json answers.json
 
-Reads [{"source": ..., "kernel": ..., "seed": 0}, ...], writes one word per case: `right`, `wrong_value`,
-`out_of_bounds`, or the name of the exception. Memory that is not written reads as NaN, and an access outside of the launch's tensors is seen.
+Reads [{"source": ..., "kernel": ..., "seed": 0}, ...] and writes one [word, CPU seconds] per case. The word is `right`,
+`wrong_value`, `wrong_type`, `input_changed`, `out_of_bounds`, or the name of the exception. Memory that is not written
+reads as NaN, and an access outside of the launch's tensors is seen.
 """
 
 import importlib.util
@@ -11,6 +12,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,6 +22,8 @@ os.environ["TRITON_INTERPRET"] = "1"
 import numpy as np
 import torch
 from triton.runtime import interpreter
+
+from core.tasks.format import build
 
 _ranges: list[tuple[int, int]] = []
 
@@ -63,6 +67,7 @@ def _watch_memory() -> None:
 
 
 def _load(text: str, folder: Path, name: str) -> ModuleType:
+    # A file, since Triton reads a kernel's own source.
     path = folder / f"{name}.py"
     path.write_text(text)
     spec = importlib.util.spec_from_file_location(name, path)
@@ -72,23 +77,49 @@ def _load(text: str, folder: Path, name: str) -> ModuleType:
     return module
 
 
-def _close(out: Any, wanted: torch.Tensor) -> bool:
-    if not isinstance(out, torch.Tensor) or out.shape != wanted.shape or out.dtype != wanted.dtype:
-        return False
+def _compare(out: Any, wanted: Any) -> str:
+    if isinstance(wanted, tuple | list):
+        if not isinstance(out, tuple | list) or len(out) != len(wanted):
+            return "wrong_type"
+        return next((word for word in map(_compare, out, wanted) if word != "right"), "right")
+    if not isinstance(out, torch.Tensor):
+        return "wrong_value" if out is None else "wrong_type"
+    if out.shape != wanted.shape or out.dtype != wanted.dtype:
+        return "wrong_type"
+    if not wanted.dtype.is_floating_point:
+        return "right" if torch.equal(out, wanted) else "wrong_value"
+    share = 1e-4 if wanted.dtype == torch.float32 else 2e-3
     far = (out.double() - wanted.double()).abs()
-    return bool((far <= 1e-4 * (wanted.double().abs() + wanted.double().abs().mean())).all())
+    bound = share * (wanted.double().abs() + wanted.double().abs().mean())
+    return "right" if bool((far <= bound).all()) else "wrong_value"
 
 
-def _run(case: dict[str, Any], folder: Path, number: int) -> str:
-    reference = _load(case["source"], folder, f"task_{number}")
-    torch.manual_seed(case["seed"])
-    inputs = reference.get_inputs()
-    wanted = reference.Model()(*inputs)
-    try:
-        out = _load(case["kernel"], folder, f"kernel_{number}").ModelNew()(*[value.clone() for value in inputs])
-    except Exception as error:
-        return "out_of_bounds" if isinstance(error.__cause__, OutOfBounds) else type(error).__name__
-    return "right" if _close(out, wanted) else "wrong_value"
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy with the same strides, also of a view with gaps."""
+    copy = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+    return copy.copy_(tensor)
+
+
+def _run(case: dict[str, Any], folder: Path, number: int) -> tuple[str, float]:
+    problem = build(case["source"], name=f"case {number}", profile="cpu")
+    model, inputs = problem.model(case["seed"]), problem.inputs(case["seed"] + 1)
+    began = time.process_time()
+    with torch.no_grad():
+        wanted = model(*inputs)
+        given = [_copy(value) if isinstance(value, torch.Tensor) else value for value in inputs]
+        try:
+            candidate = problem.model(case["seed"] + 2, _load(case["kernel"], folder, f"kernel_{number}").ModelNew)
+            candidate.load_state_dict(model.state_dict())
+            candidate.train(model.training)
+            began = time.process_time()
+            out = candidate(*given)
+        except Exception as error:
+            return "out_of_bounds" if isinstance(error.__cause__, OutOfBounds) else type(error).__name__, 0.0
+    took = time.process_time() - began
+    changed = any(
+        isinstance(value, torch.Tensor) and not torch.equal(value, given[place]) for place, value in enumerate(inputs)
+    )
+    return "input_changed" if changed else _compare(out, wanted), took
 
 
 def main(cases: str, answers: str) -> None:

@@ -1,0 +1,105 @@
+"""The evaluator: judges candidates in the sandbox.
+
+    consumes     EVALUATIONS of its backend and device class
+    produces     VERDICTS (one per candidate key), facts `judged`
+    waits for    work
+    unblocked by an evaluation
+
+Several run side by side and share the queue; they join and leave without configuration. A verdict that stands for the
+same key answers at once. Trouble on our side is retried in the judge and never published as a score; a message that
+fails again and again ends as an `infra` verdict.
+"""
+
+import asyncio
+from typing import ClassVar
+
+import structlog
+from core.evaluation.pool import JudgePool
+
+from actors.actor import Actor
+from actors.prompt_sampler import infra_verdict
+from bus import facts, subjects
+from bus.broker import Delivery
+from bus.messages import Evaluation, Held, Judged
+from bus.worker import Worker
+from core.evaluation.settings import JudgeSettings
+
+log = structlog.get_logger()
+
+
+def judge_settings(config) -> JudgeSettings:  # type: ignore[no-untyped-def]
+    """The judge's own settings from a run's config."""
+    chosen = config.judge.model_dump(exclude={"workers", "cache"})
+    return JudgeSettings(**chosen)
+
+
+class Evaluator(Actor):
+    kind: ClassVar[str] = "evaluator"
+
+    def __init__(self, *args, **kwargs) -> None:  # type: ignore[no-untyped-def]
+        super().__init__(*args, **kwargs)
+        judge = self.config.judge
+        self._pool = JudgePool(judge_settings(self.config), judge.workers)
+        self._worker = Worker(
+            self.bus,
+            stream=self.bus.names.evaluations,
+            consumer=subjects.evaluate_consumer(self.config.tasks.backend, judge.device_class),
+            kind=Evaluation,
+            handler=self._judge,
+            on_poison=self._poisoned,
+            slots=judge.workers,
+            ack_wait_s=self.config.bus.ack_wait_s,
+        )
+        self._worker.held_changed = self.beat_now
+        self._cached = 0
+
+    async def run(self) -> None:
+        start = asyncio.create_task(self._pool.start())
+        stop = asyncio.create_task(self.stopping.wait())
+        try:
+            await asyncio.wait({start, stop}, return_when=asyncio.FIRST_COMPLETED)
+            if start.done():
+                start.result()
+                work = asyncio.create_task(self._worker.run())
+                await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
+                self._worker.stop()
+                await work
+        finally:
+            start.cancel()
+            stop.cancel()
+            await self._pool.stop()
+
+    async def _judge(self, delivery: Delivery, evaluation: Evaluation) -> None:
+        if self.config.judge.cache and (await self.bus.standing_verdict(evaluation.candidate_key)) is not None:
+            self._cached += 1
+            return
+        verdict = await self._pool.judge(evaluation.task, evaluation.candidate, evaluation.candidate_key)
+        await self.bus.publish_judged(
+            Judged(run_id=self.bus.run_id, trace=evaluation.trace, verdict=verdict, evaluator=self.name)
+        )
+        await self.bus.fact(
+            facts.JUDGED,
+            trace=evaluation.trace,
+            candidate_key=evaluation.candidate_key,
+            verdict=verdict.kind,
+            category=verdict.category,
+            wall_s=verdict.wall_s,
+            waited_s=max(0.0, self.clock.now() - evaluation.asked_at),
+            deliveries=delivery.deliveries,
+        )
+
+    async def _poisoned(self, evaluation: Evaluation, why: str) -> None:
+        await self.bus.publish_judged(infra_verdict(evaluation, why, self.name))
+
+    async def hand_back(self) -> None:
+        await self._worker.hand_back()
+
+    def held(self) -> tuple[Held, ...]:
+        return self._worker.held
+
+    def gauges(self) -> dict[str, float]:
+        return {
+            "verdicts_total": float(self._worker.done),
+            "verdicts_cached": float(self._cached),
+            **self._pool.gauges(),
+        }

@@ -1,0 +1,270 @@
+"""The learner: trains the policy on groups of episodes and hands the new weights out.
+
+    consumes     EPISODES by position, its own newest committed checkpoint
+    produces     STEPS (compare-and-set: a zombie learner is fenced), weights + KV policy,
+                 facts `weights_published`, `checkpoint_written`, `finished`
+    waits for    groups_per_step complete groups inside the window
+    unblocked by episodes
+
+One incarnation writes at a time. A learner that takes over reads the chain, loads the newest committed checkpoint and
+appends an `incarnation` record: what earlier incarnations trained after that checkpoint is void and comes back from
+the log. Weights, optimizer, random states, log position and all consumed group ids roll back together.
+
+The bus loop runs in a thread of its own; torch runs in the main thread behind `actors.compute`.
+"""
+
+import asyncio
+import shutil
+from typing import ClassVar
+
+import msgspec
+import structlog
+
+from actors.actor import Actor
+from actors.compute import MainThreadCalls
+from bus import facts
+from bus.broker import SequenceConflict
+from bus.messages import Policy, Step
+from core.checkpoints import store
+from core.episodes.samples import samples_of
+from core.flow.chain import Chain, GroupOutcome
+from core.flow.collector import Collector, CollectorState, Group
+from core.record.metrics import batch_metrics
+from core.weights.filesystem import version_folder
+
+log = structlog.get_logger()
+COMMIT_TIMEOUT_S = 120.0
+
+
+class Fenced(RuntimeError):
+    """Another learner has taken over."""
+
+
+class Learner(Actor):
+    kind: ClassVar[str] = "learner"
+    grace_s: ClassVar[float] = 60.0
+
+    def __init__(self, *args, compute: MainThreadCalls, **kwargs) -> None:  # type: ignore[no-untyped-def]
+        super().__init__(*args, **kwargs)
+        self._compute = compute
+        self._ranks = None
+        self._chain = Chain()
+        self._chain_seq = 0
+        self._collector = self._new_collector()
+        self._arrived = asyncio.Event()
+        self._incarnation = 0
+        self._stage_s: dict[str, float] = {}
+        """Stage times since the last step, for the next step's metrics."""
+
+    def _new_collector(self, state: CollectorState | None = None) -> Collector:
+        sampler = self.config.sampler
+        return Collector(groups_per_step=sampler.groups_per_step, window=sampler.window, state=state)
+
+    @property
+    def _step(self) -> int:
+        """Optimizer updates behind the weights; one update is one policy version."""
+        return self._ranks.version if self._ranks is not None else 0
+
+    async def run(self) -> None:
+        await self._take_over()
+        reader = asyncio.create_task(self._follow_episodes())
+        try:
+            await self._publish_weights()
+            while self._step < self.config.run.steps and not self.stopping.is_set():
+                await self._reject_empty_groups()
+                groups = self._collector.ready()
+                if groups:
+                    await self._train(groups)
+                else:
+                    await self._wait_for_episodes(reader)
+            if self._step >= self.config.run.steps:
+                await self._finish()
+        finally:
+            reader.cancel()
+            await self._compute.call(self._ranks.close)
+
+    # -- taking over -------------------------------------------------------------------------------------------------
+
+    async def _take_over(self) -> None:
+        """Load the newest committed checkpoint and fence everybody else."""
+        from core.training.ranks import RankGroup
+
+        while records := await self.bus.read_steps(self._chain_seq + 1, timeout_s=0.2):
+            for seq, record in records:
+                self._chain_seq = seq
+                self._chain.feed(record)
+        self._ranks = await self._compute.call(RankGroup, trainer_settings(self.config))
+        self._incarnation = self._chain.incarnation + 1
+        checkpoint = await asyncio.to_thread(store.latest_committed, self.folder.checkpoints)
+        if checkpoint is not None:
+            extra = await self._compute.call(self._ranks.load, checkpoint)
+            self._collector = self._new_collector(collector_state(extra))
+            log.info("resumed", step=extra.version, checkpoint=checkpoint.name)
+        await self._append(self._record("incarnation", ()))
+
+    # -- training ----------------------------------------------------------------------------------------------------
+
+    async def _follow_episodes(self) -> None:
+        while True:
+            for seq, ended in await self.bus.read_episodes(self._collector.next_seq):
+                self._collector.add(seq, ended.episode, admission=ended.admission, size=ended.size)
+                self._arrived.set()
+
+    async def _wait_for_episodes(self, reader: asyncio.Task[None]) -> None:
+        started = self.clock.monotonic()
+        self._arrived.clear()
+        waits = {asyncio.create_task(self._arrived.wait()), asyncio.create_task(self.stopping.wait())}
+        await asyncio.wait({reader, *waits}, timeout=5.0, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+        if reader.done():
+            reader.result()
+        self._took("time/wait_s", started)
+
+    async def _reject_empty_groups(self) -> None:
+        if groups := self._collector.rejects():
+            outcomes = tuple(group.outcome() for group in groups)
+            await self._append(self._record("rejected", outcomes))
+            self._collector.consume(list(outcomes))
+
+    async def _train(self, groups: list[Group]) -> None:
+        outcomes, samples = [], []
+        config = self.config.episodes
+        for group in groups:
+            stale = self._stale(group)
+            outcomes.append(group.outcome(stale))
+            for episode in group.trainable:
+                if episode.index not in stale:
+                    samples += samples_of(episode, credit=config.credit, gamma=config.gamma)
+        if not samples:
+            await self._append(self._record("rejected", tuple(outcomes)))
+            self._collector.consume(outcomes)
+            return
+        started = self.clock.monotonic()
+        before = self._step
+        metrics = await self._compute.call(self._ranks.step, samples)
+        episodes = [episode for group in groups for episode in group.episodes.values()]
+        metrics |= batch_metrics(episodes, before, max_turns=config.max_turns)
+        metrics |= self._stage_s | {"time/learner_s": self.clock.monotonic() - started}
+        self._stage_s = {}
+        await self._append(self._record("step", tuple(outcomes), metrics))
+        self._collector.consume(outcomes)
+        log.info("step", step=self._step, reward=metrics["reward/mean"], samples=len(samples))
+        await self._publish_weights()
+        if self._step % self.config.checkpoints.every_steps == 0 or self._step == self.config.run.steps:
+            await self._write_checkpoint()
+
+    def _stale(self, group: Group) -> dict[int, str]:
+        """Members that are older than the bound; admission and window make this empty, so that it is only a net."""
+        oldest_allowed = self._step - self.config.sampler.max_staleness
+        return {e.index: "stale" for e in group.trainable if (e.oldest_version or 0) < oldest_allowed}
+
+    # -- what leaves the learner -------------------------------------------------------------------------------------
+
+    def _record(self, kind: str, groups: tuple[GroupOutcome, ...], metrics: dict[str, float] | None = None) -> Step:
+        return Step(
+            run_id=self.bus.run_id,
+            kind=kind,
+            incarnation=self._incarnation,
+            step=self._step,
+            version=self._step,
+            groups=groups,
+            metrics=metrics or {},
+            at=self.clock.now(),
+        )
+
+    async def _append(self, record: Step) -> None:
+        try:
+            self._chain_seq = await self.bus.append_step(record, after_seq=self._chain_seq)
+        except SequenceConflict:
+            standing = await self.bus.read_steps(self._chain_seq + 1)
+            if [step for _, step in standing] != [record]:  # else our own append, whose answer was lost
+                raise Fenced(f"{self.name}: another learner has taken over run {self.bus.run_id}") from None
+            self._chain_seq = standing[0][0]
+        self._chain.feed(record)
+
+    async def _publish_weights(self) -> None:
+        started = self.clock.monotonic()
+        root = self.config.weights.folder or str(self.folder.weights)
+        folder = f"{root}/i{self._incarnation:03d}"
+        manifest = await self._compute.call(self._ranks.publish, folder, self.config.weights.keep)
+        await self.bus.put_policy(
+            Policy(
+                run_id=self.bus.run_id,
+                version=self._step,
+                step=self._step,
+                folder=str(version_folder(folder, self._step)),
+                fingerprint=manifest.fingerprint,
+                incarnation=self._incarnation,
+                config_hash=self.config.identity_hash(),
+            )
+        )
+        seconds = self._took("time/publish_s", started)
+        await self.bus.fact(facts.WEIGHTS_PUBLISHED, version=self._step, seconds=seconds, bytes=manifest.bytes)
+
+    async def _write_checkpoint(self) -> None:
+        started = self.clock.monotonic()
+        state = self._collector.state()
+        path = await self._compute.call(
+            self._ranks.save,
+            self.folder.checkpoints,
+            log_position=state.position,
+            consumed=state.consumed,
+            incarnation=self._incarnation,
+            notes={"collector": msgspec.json.encode(msgspec.structs.replace(state, consumed=b"")).decode()},
+        )
+        await self.bus.fact(
+            facts.CHECKPOINT_WRITTEN,
+            step=self._step,
+            folder=str(path),
+            position=state.position,
+            seconds=self._took("time/checkpoint_s", started),
+        )
+
+    def _took(self, stage: str, started: float) -> float:
+        seconds = self.clock.monotonic() - started
+        self._stage_s[stage] = self._stage_s.get(stage, 0.0) + seconds
+        return seconds
+
+    async def _finish(self) -> None:
+        """The last checkpoint must stand before the run is called finished."""
+        deadline = self.clock.monotonic() + COMMIT_TIMEOUT_S
+        while not await asyncio.to_thread(store.step_folder(self.folder.checkpoints, self._step).is_dir):
+            if self.clock.monotonic() > deadline:
+                raise TimeoutError(
+                    f"{self.name} waited {COMMIT_TIMEOUT_S:.0f} s for the checkpointer to commit step {self._step}"
+                )
+            await asyncio.sleep(0.2)
+        if not self._chain.finished:
+            await self._append(self._record("finished", ()))
+        await self.bus.fact(facts.FINISHED, step=self._step, version=self._step)
+        log.info("finished", step=self._step)
+
+    def gauges(self) -> dict[str, float]:
+        return {
+            "step": float(self._step),
+            "waiting_episodes": float(self._collector.waiting_episodes),
+            "duplicate_episodes": float(self._collector.duplicates),
+            "disk_free_gb": shutil.disk_usage(self.folder.root).free / 1e9,
+        }
+
+
+def collector_state(extra: store.Extra) -> CollectorState:
+    """The collector as a checkpoint remembers it."""
+    state = msgspec.json.decode(extra.notes["collector"], type=CollectorState)
+    return msgspec.structs.replace(state, consumed=extra.consumed)
+
+
+def trainer_settings(config):  # type: ignore[no-untyped-def]
+    """The trainer's own settings from a run's config."""
+    from core.training.settings import TrainerSettings
+
+    return TrainerSettings(
+        model=config.model.path,
+        revision=config.model.revision,
+        dtype=config.model.dtype,
+        seed=config.run.seed,
+        constant_tokens=config.rollout.max_new_tokens,
+        schedule_steps=config.run.steps,
+        **config.learner.model_dump(),
+    )

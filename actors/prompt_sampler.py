@@ -1,0 +1,211 @@
+"""The prompt sampler: decides what is attempted next, and hands on the work of actors that died.
+
+    consumes     STEPS (credits come back), actors bucket (which policy the generators hold; deaths)
+    produces     REQUESTS, facts `admitted`, `died`, `poisoned`; KV cursor
+    waits for    credits
+    unblocked by a step, a generator's beat with a newer version, a rejected group
+
+Admission order: request, fact, cursor. A crash between any two is healed by doing the same again: group ids are made
+from content, so a request that stands or was played is seen as what it is.
+"""
+
+import asyncio
+import random
+from typing import ClassVar
+
+import structlog
+
+from actors.actor import Actor
+from bus import codec, facts
+from bus.broker import SequenceConflict
+from bus.messages import Cursor, Ended, Evaluation, Judged, Request
+from bus.reaper import Reaper
+from core.episodes.episode import tombstone
+from core.evaluation.verdict import Verdict
+from core.flow.admission import admissible
+from core.flow.chain import Chain
+from core.identity import digest, group_id
+from core.tasks.loading import load_tasks
+from core.tasks.task import Task
+
+log = structlog.get_logger()
+
+
+class GoingNowhere(RuntimeError):
+    """Nothing that is admitted can be trained on."""
+
+
+def task_at(tasks: list[Task], admission: int, *, seed: int, shuffled: bool) -> tuple[int, Task]:
+    """(epoch, task) of an admission number: every epoch visits every task once, in an order of its own."""
+    epoch, position = divmod(admission, len(tasks))
+    if not shuffled:
+        return epoch, tasks[position]
+    order = list(range(len(tasks)))
+    random.Random(f"{seed}/{epoch}").shuffle(order)
+    return epoch, tasks[order[position]]
+
+
+class PromptSampler(Actor):
+    kind: ClassVar[str] = "sampler"
+
+    def __init__(self, *args, **kwargs) -> None:  # type: ignore[no-untyped-def]
+        super().__init__(*args, **kwargs)
+        self._tasks = load_tasks([s.model_dump() for s in self.config.tasks.train], self.config.tasks.backend)
+        self._chain = Chain()
+        self._next_step_seq = 1
+        self._reaper = Reaper(self.bus, max_deaths=self.config.bus.max_worker_deaths, on_poison=self._give_up)
+        self._changed = asyncio.Event()
+        self._admitted = 0
+        self._published_version = -1
+        self._version_seen_at: dict[int, float] = {}
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            watchers = [tasks.create_task(self._follow_steps()), tasks.create_task(self._follow_actors())]
+            await self._admit_until_finished()
+            for watcher in watchers:
+                watcher.cancel()
+
+    async def _admit_until_finished(self) -> None:
+        cursor, revision = await self.bus.cursor()
+        self._admitted = cursor.admissions if cursor else 0
+        while not self.stopping.is_set():
+            self._changed.clear()
+            self._refuse_to_go_nowhere()
+            for _ in range(self._admissible()):
+                await self._admit(self._admitted)
+                revision = await self._move_cursor(self._admitted + 1, revision)
+                self._admitted += 1
+            waits = [asyncio.create_task(self._changed.wait()), asyncio.create_task(self.stopping.wait())]
+            await asyncio.wait(waits, timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
+            for wait in waits:
+                wait.cancel()
+
+    def _refuse_to_go_nowhere(self) -> None:
+        """Rejected groups are replaced; when nothing but rejections comes back, more of the same only burns time."""
+        count, reason = self._chain.rejected_in_a_row()
+        if count >= self.config.sampler.give_up_after_rejected:
+            raise GoingNowhere(
+                f"the last {count} groups were rejected whole (latest reason: {reason}), so no step can be made; look "
+                f"at the generator's and the evaluator's logs, and at `kernelmill tail` for the facts"
+            )
+
+    def _admissible(self) -> int:
+        return admissible(
+            admitted=self._admitted,
+            chain=self._chain,
+            held_version=self._held_version(),
+            max_staleness=self.config.sampler.max_staleness,
+            groups_per_step=self.config.sampler.groups_per_step,
+            total_steps=self.config.run.steps,
+        )
+
+    def _held_version(self) -> int:
+        """The oldest policy that a live generator samples with; the newest one when a generator that should have
+        answered in `apply_timeout_s` has not (then staleness, not liveness, is what the learner's checks bound)."""
+        newest = self._chain.version
+        seen = self._version_seen_at.setdefault(newest, self.clock.monotonic())
+        if self.clock.monotonic() - seen > self.config.weights.apply_timeout_s:
+            return newest
+        held = [beat.version for beat in self._reaper.beats.values() if beat.kind == "generator" and beat.version >= 0]
+        return min(held, default=newest)
+
+    async def _admit(self, admission: int) -> None:
+        config = self.config
+        epoch, task = task_at(self._tasks, admission, seed=config.run.seed, shuffled=config.sampler.order == "shuffled")
+        group = group_id(self.bus.run_id, task.task_id, "generator", epoch, admission)
+        request = Request(
+            run_id=self.bus.run_id,
+            trace=group,
+            group_id=group,
+            admission=admission,
+            task=task,
+            size=config.sampler.group_size,
+            max_turns=config.episodes.max_turns,
+            seed=int(digest(str(config.run.seed), group, size=4), 16),
+            admitted_at=self.clock.now(),
+        )
+        if self._chain.outcome(group) is None:
+            await self.bus.publish_request(request)
+        await self.bus.fact(
+            facts.ADMITTED,
+            trace=group,
+            group_id=group,
+            admission=admission,
+            size=request.size,
+            task_id=task.task_id,
+            level=task.level,
+            role=request.role,
+        )
+
+    async def _move_cursor(self, admissions: int, revision: int) -> int:
+        epoch, position = divmod(admissions, len(self._tasks))
+        cursor = Cursor(
+            run_id=self.bus.run_id,
+            admissions=admissions,
+            epoch=epoch,
+            position=position,
+            config_hash=self.config.identity_hash(),
+        )
+        try:
+            return await self.bus.put_cursor(cursor, revision)
+        except SequenceConflict:
+            standing, revision = await self.bus.cursor()
+            if standing == cursor:  # our own write, whose answer was lost
+                return revision
+            raise RuntimeError("another prompt sampler is admitting for this run; one of the two must go") from None
+
+    async def _follow_steps(self) -> None:
+        while True:
+            for seq, step in await self.bus.read_steps(self._next_step_seq):
+                self._next_step_seq = seq + 1
+                self._chain.feed(step)
+                self._changed.set()
+
+    async def _follow_actors(self) -> None:
+        async for actor, beat in self.bus.watch_actors():
+            await self._reaper.see(actor, beat)
+            self._changed.set()
+
+    async def _give_up(self, stream: str, payload: bytes, why: str) -> None:
+        """The terminal trace of poisoned work: tombstones for what is missing of a group, an infra verdict."""
+        if stream == self.bus.names.requests:
+            request = codec.decode(payload, Request)
+            await bury_group(self.bus, request, "poison", why)
+        else:
+            evaluation = codec.decode(payload, Evaluation)
+            await self.bus.publish_judged(infra_verdict(evaluation, why, self.name))
+
+    def gauges(self) -> dict[str, float]:
+        return {
+            "admitted_groups": float(self._admitted),
+            "open_groups": float(self._admitted - self._chain.consumed),
+            "held_version": float(self._held_version()),
+        }
+
+
+async def bury_group(bus, request: Request, reason: str, why: str) -> None:  # type: ignore[no-untyped-def]
+    """Publish tombstones for the episodes of a group that do not stand yet, so that the group is closed."""
+    standing = await bus.standing_episodes(request.group_id, request.size)
+    for i in set(range(request.size)) - standing:
+        episode = tombstone(
+            request.group_id, i, request.task.task_id, reason, why, level=request.task.level, role=request.role
+        )
+        await bus.publish_ended(
+            Ended(
+                run_id=bus.run_id,
+                trace=request.group_id,
+                episode=episode,
+                admission=request.admission,
+                size=request.size,
+                generator=bus.actor,
+            )
+        )
+
+
+def infra_verdict(evaluation: Evaluation, why: str, actor: str) -> Judged:
+    """The verdict of work that we could not do: masked, never a score."""
+    verdict = Verdict(
+        candidate_key=evaluation.candidate_key, kind="infra", category="evaluator", feedback=f"not judged: {why}"
+    )
+    return Judged(run_id=evaluation.run_id, trace=evaluation.trace, verdict=verdict, evaluator=actor)

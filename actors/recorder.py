@@ -1,0 +1,135 @@
+"""The recorder: keeps what happened, outside of the broker.
+
+    consumes     FACTS, STEPS, EPISODES by position, beats of all actors
+    produces     the run folder's record (facts, steps, episodes, metrics), trackers (wandb), trims EPISODES
+    waits for    messages
+    unblocked by any
+
+Every log is read from the position that the record itself remembers, so a restart neither misses nor doubles. EPISODES
+is trimmed only below the smaller of: what is archived, and what the oldest checkpoint that may be resumed still needs.
+"""
+
+import asyncio
+from typing import ClassVar
+
+import structlog
+
+from actors.actor import Actor
+from bus import facts
+from bus.messages import Beat
+from core.record.record import EPISODES, FACTS, STEPS, Record
+from core.record.trackers import open_trackers
+
+log = structlog.get_logger()
+METRICS_EVERY_S = 5.0
+CATCH_UP_S = 10.0
+
+
+class Recorder(Actor):
+    kind: ClassVar[str] = "recorder"
+
+    def __init__(self, *args, **kwargs) -> None:  # type: ignore[no-untyped-def]
+        super().__init__(*args, **kwargs)
+        self._record = Record(self.folder.root)
+        self._writing = asyncio.Lock()
+        self._trackers = open_trackers(
+            self.folder.root,
+            run_id=self.bus.run_id,
+            name=self.config.run.name,
+            project=self.config.recorder.project,
+            wandb=self.config.recorder.wandb,
+            config=self.config.model_dump(mode="json"),
+        )
+        self._last_beats: dict[str, Beat] = {}
+        self._trimmed_below = 1
+        self._last_metrics: dict[str, float] = {}
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            beats = tasks.create_task(self._follow_beats())
+            rows = tasks.create_task(self._write_metrics())
+            logs = [
+                tasks.create_task(self._follow_facts()),
+                tasks.create_task(self._follow_steps()),
+                tasks.create_task(self._follow_episodes()),
+            ]
+            await asyncio.gather(*logs)
+            beats.cancel()
+            rows.cancel()
+        for tracker in self._trackers:
+            await asyncio.to_thread(tracker.finish, self._last_metrics)
+
+    async def _follow_facts(self) -> None:
+        async for batch in self._batches(FACTS, self.bus.read_facts):
+            await self._write(self._record.append_facts, batch)
+            for _, fact in batch:
+                if fact.kind == facts.CHECKPOINT_COMMITTED:
+                    await self._trim(int(fact.data["oldest_position"]))
+
+    async def _follow_steps(self) -> None:
+        async for batch in self._batches(STEPS, self.bus.read_steps):
+            await self._what_steps_rest_on()
+            await self._write(self._record.append_steps, batch)
+            for _, step in batch:
+                if step.kind == "step":
+                    for tracker in self._trackers:
+                        await asyncio.to_thread(tracker.log, step.step, step.metrics, step.at)
+                    self._last_metrics = step.metrics
+
+    async def _follow_episodes(self) -> None:
+        async for batch in self._batches(EPISODES, self.bus.read_episodes):
+            await self._write(self._record.append_episodes, batch)
+
+    async def _what_steps_rest_on(self) -> None:
+        """Returns when the facts and episodes that stand now are in the record, so that whoever reads it while the run
+        goes on meets no step whose groups were never admitted or never ended."""
+        wanted = {
+            FACTS: (await self.bus.broker.stream_state(self.bus.names.facts)).last_seq,
+            EPISODES: (await self.bus.broker.stream_state(self.bus.names.episodes)).last_seq,
+        }
+        deadline = self.clock.monotonic() + CATCH_UP_S
+        while any(self._record.position(stream) < seq for stream, seq in wanted.items()):
+            if self.clock.monotonic() > deadline:  # a message that can't be read is never in the record
+                log.warning("steps are recorded before what they rest on", wanted=wanted)
+                return
+            await asyncio.sleep(0.05)
+
+    async def _batches(self, stream: str, read):  # type: ignore[no-untyped-def]
+        """Batches of (seq, message) from where the record stands; ends when asked to stop and nothing is left."""
+        next_seq = self._record.position(stream) + 1
+        while True:
+            batch = await read(next_seq)
+            if batch:
+                yield batch
+                next_seq = batch[-1][0] + 1
+            elif self.stopping.is_set():
+                return
+
+    async def _write(self, append, batch) -> None:  # type: ignore[no-untyped-def]
+        """One writer at a time, off the loop: every batch is synced to the disk."""
+        async with self._writing:
+            await asyncio.to_thread(append, [message for _, message in batch], batch[-1][0])
+
+    async def _trim(self, needed_from: int) -> None:
+        below = min(needed_from, self._record.position(EPISODES) + 1)
+        if below > self._trimmed_below:
+            await self.bus.trim_episodes(below)
+            self._trimmed_below = below
+
+    async def _follow_beats(self) -> None:
+        async for actor, beat in self.bus.watch_actors():
+            if beat is None:
+                self._last_beats.pop(actor, None)
+            else:
+                self._last_beats[actor] = beat
+
+    async def _write_metrics(self) -> None:
+        while True:
+            await asyncio.sleep(METRICS_EVERY_S)
+            rows = [{"at": b.at, "actor": b.actor, "version": b.version, **b.gauges} for b in self._last_beats.values()]
+            if rows:
+                async with self._writing:
+                    await asyncio.to_thread(self._record.append_metrics, rows)
+
+    def gauges(self) -> dict[str, float]:
+        return {"archived_episodes": float(self._record.position(EPISODES))}

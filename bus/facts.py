@@ -1,0 +1,37 @@
+"""The kinds of facts, with the data each carries. Facts are immutable and never counted twice: the ledger, the report
+and replay read nothing else but them, the STEPS chain and the episodes.
+
+    admitted           sampler       group_id, admission, size, task_id, level, role
+    joined, left       every actor   kind, pid, host [reason]
+    died               sampler       kind, actor, handed_on (deliveries that were nakked)
+    judged             evaluator     candidate_key, kind, category, wall_s, cached, deliveries
+    weights_published  learner       version, seconds, bytes
+    weights_applied    generator     version, seconds
+    weights_refused    generator     version, wanted, got
+    checkpoint_written, checkpoint_committed, checkpoint_refused     step, folder, seconds [reason]
+    poisoned           sampler       stream, key, deaths
+    stalled            every actor   text: who waited for what, for how long
+    refused            every actor   a message that could not be read: subject, reason
+    finished           learner       step, version
+"""
+
+ADMITTED = "admitted"
+JOINED = "joined"
+LEFT = "left"
+DIED = "died"
+JUDGED = "judged"
+WEIGHTS_PUBLISHED = "weights_published"
+WEIGHTS_APPLIED = "weights_applied"
+WEIGHTS_REFUSED = "weights_refused"
+CHECKPOINT_WRITTEN = "checkpoint_written"
+CHECKPOINT_COMMITTED = "checkpoint_committed"
+CHECKPOINT_REFUSED = "checkpoint_refused"
+POISONED = "poisoned"
+STALLED = "stalled"
+REFUSED = "refused"
+FINISHED = "finished"
+
+ALL = (
+    ADMITTED, JOINED, LEFT, DIED, JUDGED, WEIGHTS_PUBLISHED, WEIGHTS_APPLIED, WEIGHTS_REFUSED, CHECKPOINT_WRITTEN,
+    CHECKPOINT_COMMITTED, CHECKPOINT_REFUSED, POISONED, STALLED, REFUSED, FINISHED,
+)  # fmt: skip

@@ -1,0 +1,256 @@
+"""The bus as actors see it: typed messages of one run, on top of a `bus.broker.Broker`.
+
+Publishing is idempotent by key: `False` means that the message already stands, which is as good as having published
+it. Reading refuses what is not a message of this schema, counts it and goes on; a refused message never stops an actor.
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Callable
+from typing import Any, TypeVar
+
+import structlog
+
+from bus import codec, facts, subjects, topology
+from bus.broker import Broker, Entry, Record, SequenceConflict, SubjectTaken
+from bus.messages import Beat, Cursor, Dead, Ended, Evaluation, Fact, Judged, Message, Policy, Request, Step
+from core.clock import Clock, SystemClock
+
+M = TypeVar("M", bound=Message)
+log = structlog.get_logger()
+
+
+class Names:
+    """Stream and bucket names of one run."""
+
+    def __init__(self, run_id: str) -> None:
+        self.requests = subjects.stream(run_id, topology.REQUESTS)
+        self.evaluations = subjects.stream(run_id, topology.EVALUATIONS)
+        self.verdicts = subjects.stream(run_id, topology.VERDICTS)
+        self.episodes = subjects.stream(run_id, topology.EPISODES)
+        self.steps = subjects.stream(run_id, topology.STEPS)
+        self.facts = subjects.stream(run_id, topology.FACTS)
+        self.dead = subjects.stream(run_id, topology.DEAD)
+        self.policy = subjects.bucket(run_id, topology.POLICY)
+        self.actors = subjects.bucket(run_id, topology.ACTORS)
+        self.sampler = subjects.bucket(run_id, topology.SAMPLER)
+
+
+class RunBus:
+    """One actor's view of one run."""
+
+    def __init__(self, broker: Broker, run_id: str, actor: str, clock: Clock | None = None) -> None:
+        self.broker = broker
+        self.run_id = run_id
+        self.actor = actor
+        self.clock = clock or SystemClock()
+        self.refused = 0
+        self.names = Names(run_id)
+        self._verdict_waits: dict[str, list[asyncio.Future[Judged]]] = {}
+        self._verdict_subscription: Any = None
+        self._reconnected: list[Callable[[], None]] = []
+        broker.on_reconnect(self._resync)
+
+    # -- requests and evaluations: work queues, consumed through bus.worker ------------------------------------------
+
+    async def publish_request(self, request: Request) -> bool:
+        return await self._publish_once(subjects.request(self.run_id, request.group_id), request)
+
+    async def publish_evaluation(self, evaluation: Evaluation) -> bool:
+        subject = subjects.evaluate(
+            self.run_id, evaluation.task.backend, evaluation.device_class, evaluation.candidate_key
+        )
+        return await self._publish_once(subject, evaluation)
+
+    # -- verdicts: one per key, live and standing --------------------------------------------------------------------
+
+    async def publish_judged(self, judged: Judged) -> None:
+        subject = subjects.verdict(self.run_id, judged.verdict.candidate_key)
+        await self.broker.publish(subject, codec.encode(judged))
+
+    async def standing_verdict(self, key: str) -> Judged | None:
+        """The verdict that stands for a candidate key, if any."""
+        record = await self.broker.last(self.names.verdicts, subjects.verdict(self.run_id, key))
+        return self._read(record.data, Judged, record.subject) if record else None
+
+    async def judged(self, evaluation: Evaluation, *, timeout_s: float, recheck_s: float = 5.0) -> Judged:
+        """Have a candidate judged and wait for its verdict: answered from the standing verdict where there is one.
+
+        Looks again every `recheck_s` and after a reconnect, since live messages are missed while disconnected. Raises
+        TimeoutError after `timeout_s`.
+        """
+        key = evaluation.candidate_key
+        if self._verdict_subscription is None:
+            self._verdict_subscription = self.broker.subscribe(subjects.verdicts(self.run_id), self._on_verdict)
+        await self._verdict_subscription.started()
+        future: asyncio.Future[Judged] = asyncio.get_running_loop().create_future()
+        self._verdict_waits.setdefault(key, []).append(future)
+        deadline = self.clock.monotonic() + timeout_s
+        try:
+            if (standing := await self.standing_verdict(key)) is not None:
+                return standing
+            await self.publish_evaluation(evaluation)
+            while (left := deadline - self.clock.monotonic()) > 0:
+                done, _ = await asyncio.wait({future}, timeout=min(recheck_s, left))
+                if done:
+                    return future.result()
+                if (standing := await self.standing_verdict(key)) is not None:
+                    return standing
+            raise TimeoutError(f"{self.actor} waited {timeout_s:.0f} s for the verdict of candidate {key}")
+        finally:
+            waits = self._verdict_waits.get(key, [])
+            if future in waits:
+                waits.remove(future)
+            if not waits:
+                self._verdict_waits.pop(key, None)
+
+    def _on_verdict(self, subject: str, data: bytes) -> None:
+        key = subjects.last_part(subject)
+        if key not in self._verdict_waits:
+            return
+        judged = self._read(data, Judged, subject)
+        if judged is None:
+            return
+        for future in self._verdict_waits.get(key, []):
+            if not future.done():
+                future.set_result(judged)
+
+    # -- episodes: a log read by position ----------------------------------------------------------------------------
+
+    async def publish_ended(self, ended: Ended) -> bool:
+        subject = subjects.episode(self.run_id, ended.episode.group_id, ended.episode.index)
+        return await self._publish_once(subject, ended)
+
+    async def standing_episodes(self, group_id: str, size: int) -> set[int]:
+        """Indices of a group's episodes that stand in the log."""
+        found = await asyncio.gather(
+            *(self.broker.last(self.names.episodes, subjects.episode(self.run_id, group_id, i)) for i in range(size))
+        )
+        return {i for i, record in enumerate(found) if record is not None}
+
+    async def read_episodes(self, from_seq: int, limit: int = 64, timeout_s: float = 1.0) -> list[tuple[int, Ended]]:
+        return await self._read_log(self.names.episodes, from_seq, Ended, limit, timeout_s)
+
+    async def trim_episodes(self, below_seq: int) -> None:
+        await self.broker.trim(self.names.episodes, below_seq)
+
+    # -- steps: compare-and-set on the last record -------------------------------------------------------------------
+
+    async def append_step(self, step: Step, *, after_seq: int) -> int:
+        """Append to the chain; raises SequenceConflict when another learner wrote after `after_seq`."""
+        return await self.broker.publish(subjects.step(self.run_id), codec.encode(step), expect_last_seq=after_seq)
+
+    async def read_steps(self, from_seq: int, limit: int = 256, timeout_s: float = 1.0) -> list[tuple[int, Step]]:
+        return await self._read_log(self.names.steps, from_seq, Step, limit, timeout_s)
+
+    # -- facts and dead letters --------------------------------------------------------------------------------------
+
+    async def fact(self, kind: str, /, trace: str = "", **data: Any) -> None:
+        if kind not in facts.ALL:
+            raise ValueError(f"unknown fact kind {kind!r}; kinds are listed in bus.facts")
+        message = Fact(run_id=self.run_id, kind=kind, actor=self.actor, at=self.clock.now(), data=data, trace=trace)
+        await self.broker.publish(subjects.fact(self.run_id, kind), codec.encode(message))
+
+    async def read_facts(self, from_seq: int, limit: int = 256, timeout_s: float = 1.0) -> list[tuple[int, Fact]]:
+        return await self._read_log(self.names.facts, from_seq, Fact, limit, timeout_s)
+
+    async def bury(self, dead: Dead) -> None:
+        await self.broker.publish(subjects.dead(self.run_id, "letter"), codec.encode(dead))
+
+    # -- key-value state ---------------------------------------------------------------------------------------------
+
+    async def policy(self) -> Policy | None:
+        entry = await self.broker.get(self.names.policy, "current")
+        return self._value(entry, Policy)
+
+    async def put_policy(self, policy: Policy) -> None:
+        await self.broker.put(self.names.policy, "current", codec.encode(policy))
+
+    async def watch_policy(self) -> AsyncIterator[Policy]:
+        async for entry in self.broker.watch(self.names.policy):
+            if (policy := self._value(entry, Policy)) is not None:
+                yield policy
+
+    async def beat(self, beat: Beat) -> None:
+        await self.broker.put(self.names.actors, self.actor, codec.encode(beat))
+
+    async def watch_actors(self) -> AsyncIterator[tuple[str, Beat | None]]:
+        """(actor, beat), and (actor, None) when its beats stopped or it left."""
+        async for entry in self.broker.watch(self.names.actors):
+            yield entry.key, self._value(entry, Beat)
+
+    async def cursor(self) -> tuple[Cursor | None, int]:
+        """The sampler's cursor and its revision (0 when there is none)."""
+        entry = await self.broker.get(self.names.sampler, "cursor")
+        return self._value(entry, Cursor), entry.revision if entry else 0
+
+    async def put_cursor(self, cursor: Cursor, revision: int) -> int:
+        """Compare-and-set; raises SequenceConflict when another sampler wrote."""
+        return await self.broker.update(self.names.sampler, "cursor", codec.encode(cursor), revision)
+
+    async def count_up(self, name: str) -> int:
+        """Add one to a counter of the run (deaths and failures of one piece of work) and return the new value."""
+        while True:
+            entry = await self.broker.get(self.names.sampler, name)
+            value = int(entry.value or b"0") + 1 if entry and entry.value else 1
+            try:
+                await self.broker.update(
+                    self.names.sampler, name, str(value).encode(), entry.revision if entry and entry.value else 0
+                )
+                return value
+            except SequenceConflict:
+                continue
+
+    # -- shared ------------------------------------------------------------------------------------------------------
+
+    def on_reconnect(self, callback: Callable[[], None]) -> None:
+        self._reconnected.append(callback)
+
+    def read(self, data: bytes, kind: type[M], subject: str) -> M | None:
+        """The message in `data`, or None (counted and logged) when it is not one of this kind and schema."""
+        return self._read(data, kind, subject)
+
+    async def close(self) -> None:
+        if self._verdict_subscription is not None:
+            await self._verdict_subscription.stop()
+        await self.broker.close()
+
+    def _resync(self) -> None:
+        for callback in self._reconnected:
+            callback()
+
+    async def _publish_once(self, subject: str, message: Message) -> bool:
+        try:
+            await self.broker.publish(subject, codec.encode(message))
+            return True
+        except SubjectTaken:
+            return False
+
+    async def _read_log(
+        self, stream: str, from_seq: int, kind: type[M], limit: int, timeout_s: float
+    ) -> list[tuple[int, M]]:
+        records: list[Record] = await self.broker.read(stream, from_seq, limit, timeout_s)
+        read = ((record.seq, self._read(record.data, kind, record.subject)) for record in records)
+        return [(seq, message) for seq, message in read if message is not None]
+
+    def _value(self, entry: Entry | None, kind: type[M]) -> M | None:
+        if entry is None or entry.value is None:
+            return None
+        return self._read(entry.value, kind, entry.key)
+
+    def _read(self, data: bytes, kind: type[M], subject: str) -> M | None:
+        try:
+            return codec.decode(data, kind)
+        except codec.Refused as error:
+            self.refused += 1
+            log.warning("message refused", subject=subject, reason=error.reason, detail=str(error))
+            return None
+
+
+def host() -> str:
+    return socket.gethostname()
+
+
+def pid() -> int:
+    return os.getpid()

@@ -1,0 +1,139 @@
+"""Recipes from TOML files: `extends`, overrides by dotted name, and one clear line for everything that is wrong.
+
+    load("configs/demo.toml", ["run.steps=4", "sampler.group_size=4"]) -> RunConfig
+
+A recipe may start with `extends = "other.toml"` (relative to itself); its own values win. Overrides win over files and
+are read as TOML values (`learner.lr=1e-5`, `run.name=test`: bare words are strings).
+"""
+
+import difflib
+import json
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from configs.schema import RunConfig, SftConfig
+
+T = TypeVar("T", bound=BaseModel)
+
+
+class ConfigError(ValueError):
+    """A config that can't be used; the text is one line that says what was got, what was wanted, what to do."""
+
+
+def load(path: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
+    """The resolved config of a run. Raises ConfigError."""
+    return _load(RunConfig, path, overrides)
+
+
+def load_sft(path: str | Path, overrides: Sequence[str] = ()) -> SftConfig:
+    """The resolved config of a supervised phase. Raises ConfigError."""
+    return _load(SftConfig, path, overrides)
+
+
+def _load(kind: type[T], path: str | Path, overrides: Sequence[str]) -> T:
+    values = _read(Path(path), seen=())
+    for text in overrides:
+        _override(values, text)
+    _refuse_unknown(kind, values, "", str(path))
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the config"
+        message = first["msg"].removeprefix("Value error, ")
+        got = "" if first["type"] in ("missing", "value_error") else f", got {first['input']!r}"
+        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+        raise ConfigError(f"{path}: {where}: {message}{got}{more}") from None
+
+
+def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
+    if path.resolve() in seen:
+        raise ConfigError(f"{path} extends itself: {' -> '.join(str(p.name) for p in (*seen, path))}")
+    try:
+        if path.suffix == ".json":  # a resolved config, as a run folder holds it
+            return json.loads(path.read_text())
+        with path.open("rb") as file:
+            values = tomllib.load(file)
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such config{_nearby(path)}") from None
+    except IsADirectoryError:
+        raise ConfigError(f"{path} is a folder; name a .toml file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from None
+    base = values.pop("extends", None)
+    if base is None:
+        return values
+    if not isinstance(base, str):
+        raise ConfigError(f"{path}: extends must name one file, got {base!r}")
+    return _merge(_read(path.parent / base, (*seen, path.resolve())), values)
+
+
+def _nearby(path: Path) -> str:
+    known = sorted(p.name for p in Path(__file__).parent.glob("*.toml"))
+    near = difflib.get_close_matches(path.name, known, 1, 0.5)
+    return f"; did you mean configs/{near[0]}?" if near else f"; recipes here: {', '.join(known)}"
+
+
+def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        if isinstance(value, dict) and isinstance(merged.get(key), dict):
+            merged[key] = _merge(merged[key], value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def _override(values: dict[str, Any], text: str) -> None:
+    name, sep, raw = text.partition("=")
+    name = name.strip()
+    if not sep or not name:
+        raise ConfigError(f"an override is written section.key=value, got {text!r}")
+    try:
+        value = tomllib.loads(f"v = {raw}")["v"]
+    except tomllib.TOMLDecodeError:
+        value = raw.strip()
+    place = values
+    *sections, key = name.split(".")
+    for section in sections:
+        place = place.setdefault(section, {})
+        if not isinstance(place, dict):
+            raise ConfigError(f"override {text!r}: {section!r} is a value, not a section")
+    place[key] = value
+
+
+def _refuse_unknown(kind: type[BaseModel], values: dict[str, Any], prefix: str, path: str) -> None:
+    """Refuse keys that no section has, naming the nearest one: pydantic alone would only say 'extra'."""
+    fields = kind.model_fields
+    for key, value in values.items():
+        if key not in fields:
+            places = _all_keys(RunConfig if kind is RunConfig or prefix else kind)
+            near = difflib.get_close_matches(key, list(fields), 1, 0.6)
+            if near:
+                hint = f"; did you mean {prefix}{near[0]}?"
+            elif elsewhere := [p for p in places if p.rsplit(".", 1)[-1] == key]:
+                hint = f"; did you mean {elsewhere[0]}?"
+            else:
+                hint = f"; known here: {', '.join(sorted(fields))}"
+            raise ConfigError(f"{path}: unknown key {prefix}{key}{hint}")
+        inner = fields[key].annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel) and isinstance(value, dict):
+            _refuse_unknown(inner, value, f"{prefix}{key}.", path)
+        elif isinstance(value, list):
+            element = next((a for a in get_args(inner) if isinstance(a, type) and issubclass(a, BaseModel)), None)
+            for i, item in enumerate(value):
+                if element is not None and isinstance(item, dict):
+                    _refuse_unknown(element, item, f"{prefix}{key}[{i}].", path)
+
+
+def _all_keys(kind: type[BaseModel], prefix: str = "") -> list[str]:
+    names = []
+    for key, field in kind.model_fields.items():
+        names.append(prefix + key)
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            names += _all_keys(field.annotation, f"{prefix}{key}.")
+    return names

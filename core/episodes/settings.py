@@ -1,0 +1,35 @@
+"""What playing an episode is told: the run's `episodes` and `rollout` settings that matter here, as plain data.
+
+`core` imports no configs, so the fields mirror `configs.schema.Episodes` and `configs.schema.Rollout` by name.
+"""
+
+from typing import Any
+
+import msgspec
+
+
+class PlaySettings(msgspec.Struct, frozen=True, kw_only=True):
+    max_turns: int = 3
+    success_score: float = 1.3
+    zero_turns: int = 2
+    deadline_s: float = 900.0
+    """An episode that takes longer becomes a tombstone."""
+    prompt: str = "kernelbench"
+    """One of `core.episodes.prompts.STYLES`."""
+    thinking: bool = False
+    max_new_tokens: int = 4096
+    temperature: float = 1.0
+    top_p: float = 1.0
+    verdict_timeout_s: float = 300.0
+    """A verdict that takes longer ends the episode with a tombstone."""
+
+    @classmethod
+    def of(cls, *sections: Any) -> "PlaySettings":
+        """From the config's sections: `PlaySettings.of(config.episodes, config.rollout)`."""
+        found = {
+            name: getattr(section, name)
+            for section in sections
+            for name in cls.__struct_fields__
+            if hasattr(section, name)
+        }
+        return cls(**found)

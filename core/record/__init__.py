@@ -1,0 +1,1 @@
+"""What a run leaves behind, as files: facts, steps, episodes, metrics; and how to read them. No bus, no torch."""

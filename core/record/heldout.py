@@ -1,0 +1,95 @@
+"""A held-out evaluation as a file: the same tasks, sampled the same way, before training and after.
+
+heldout-before.json, heldout-after.json in the run folder; `HeldOut.of(episodes, ...)` makes one, `save` and `load`
+keep it. Figures are named as everywhere (`core.record.metrics`); the kernels are in it, so that a report can show
+what the policy wrote before and after.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from core.episodes.episode import Episode
+from core.evaluation.verdict import Verdict
+from core.record.files import RecordError, replace
+from core.record.metrics import batch_metrics
+
+BEFORE, AFTER = "heldout-before.json", "heldout-after.json"
+
+
+class HeldOutTurn(msgspec.Struct, frozen=True, kw_only=True):
+    candidate: str | None = None
+    verdict: Verdict | None = None
+    score: float | None = None
+
+
+class HeldOutEpisode(msgspec.Struct, frozen=True, kw_only=True):
+    task_id: str
+    level: int = 1
+    index: int = 0
+    end: str = ""
+    turns: tuple[HeldOutTurn, ...] = ()
+
+    @property
+    def best(self) -> HeldOutTurn | None:
+        """The turn with the highest score; the earlier one on a tie."""
+        scored = [turn for turn in self.turns if turn.score is not None]
+        return max(scored, key=lambda turn: turn.score or 0.0, default=None)
+
+
+class HeldOut(msgspec.Struct, frozen=True, kw_only=True):
+    """One evaluation."""
+
+    version: int
+    """Policy version that was evaluated."""
+    step: int
+    tasks: int
+    seed: int = 0
+    figures: dict[str, float] = {}
+    sources: dict[str, str] = {}
+    """task_id -> the task's PyTorch source."""
+    episodes: tuple[HeldOutEpisode, ...] = ()
+
+    @classmethod
+    def of(
+        cls, episodes: Sequence[Episode], *, version: int, step: int, seed: int = 0, sources: Mapping[str, str]
+    ) -> "HeldOut":
+        """From the episodes that were played; their tokens are left out."""
+        return cls(
+            version=version,
+            step=step,
+            tasks=len({episode.task_id for episode in episodes}),
+            seed=seed,
+            figures=batch_metrics(episodes),
+            sources=dict(sources),
+            episodes=tuple(slim(episodes)),
+        )
+
+    def save(self, path: Path) -> None:
+        replace(path, msgspec.json.format(msgspec.json.encode(self), indent=1))
+
+
+def slim(episodes: Iterable[Episode]) -> list[HeldOutEpisode]:
+    return [
+        HeldOutEpisode(
+            task_id=episode.task_id,
+            level=episode.level,
+            index=episode.index,
+            end=episode.end,
+            turns=tuple(
+                HeldOutTurn(candidate=turn.candidate, verdict=turn.verdict, score=turn.score) for turn in episode.turns
+            ),
+        )
+        for episode in episodes
+    ]
+
+
+def load(path: Path) -> HeldOut | None:
+    """The evaluation in `path`; None when there is no such file."""
+    if not path.exists():
+        return None
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=HeldOut)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise RecordError(f"{path} is no held-out evaluation: {error}") from error

@@ -1,0 +1,193 @@
+"""The names that a run measures itself by: one table, and the figures that come from episodes.
+
+`batch_metrics` is the only place where a reward mean or a correct rate is computed, so that the terminal, wandb, the
+report and the held-out table can't mean different things by one word. `docs/metrics.md` is written from `METRICS`.
+"""
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+
+from core.episodes.episode import Episode, Turn
+
+
+class Metric(msgspec.Struct, frozen=True):
+    """Capitals in a name stand for what varies; `N` is a turn's number, counted from 1."""
+
+    name: str
+    unit: str
+    where: str
+    """`step`: in a step record's metrics; `gauge`: in an actor's beats; `held-out`: in both held-out files as well."""
+    meaning: str
+
+
+STEP, BOTH, GAUGE = "step", "step, held-out", "gauge"
+METRICS: tuple[Metric, ...] = (
+    Metric("reward/mean", "score", BOTH, "mean over episodes of the best turn's score; every episode counts once"),
+    Metric("reward/std", "score", BOTH, "standard deviation of the same, over episodes"),
+    Metric("correct/any", "share", BOTH, "episodes with a correct kernel at any turn"),
+    Metric("correct/by_turn_N", "share", BOTH, "episodes with a correct kernel at turn N or before"),
+    Metric("compiled/turn_1", "share", BOTH, "episodes whose first turn compiled"),
+    Metric("repair/turn_2", "share", BOTH, "of the episodes that played a second turn after a wrong first one, those "
+           "whose second turn was correct"),
+    Metric("speedup/geomean", "ratio", BOTH, "geometric mean of the best correct kernel's speedup, over the episodes "
+           "that have one; modelled or measured, as the run's config says"),
+    Metric("turns/mean", "turns", BOTH, "turns played per episode"),
+    Metric("tokens/completion_mean", "tokens", BOTH, "sampled tokens per episode, all turns"),
+    Metric("staleness/mean", "versions", STEP, "version that trains - oldest version that sampled, mean over episodes"),
+    Metric("staleness/max", "versions", STEP, "the largest of the same; never above sampler.max_staleness"),
+    Metric("episodes/trained", "episodes", STEP, "episodes that this step trained on"),
+    Metric("episodes/rejected", "episodes", STEP, "episodes of this step's groups that it could not train on"),
+    Metric("time/generation_s", "s", STEP, "mean over episodes of the time that the engine took"),
+    Metric("time/judging_s", "s", STEP, "mean over episodes of the time until the verdicts, waiting in line included"),
+    Metric("time/wait_s", "s", STEP, "the learner waited for groups"),
+    Metric("time/learner_s", "s", STEP, "packing, forward, backward and optimizer"),
+    Metric("time/publish_s", "s", STEP, "writing and announcing the new weights"),
+    Metric("time/checkpoint_s", "s", STEP, "writing a checkpoint, where this step wrote one"),
+    Metric("loss", "–", STEP, "learner: total loss of the update"),
+    Metric("policy_loss", "–", STEP, "learner: the clipped surrogate's part of it"),
+    Metric("entropy", "nats", STEP, "learner: of the policy, mean over trained tokens"),
+    Metric("kl", "nats", STEP, "learner: to the starting policy, k3; 0 without a reference"),
+    Metric("kl_behaviour", "nats", STEP, "learner: of the current policy to the one that sampled, k3"),
+    Metric("drift", "nats", STEP, "learner: mean of its log-prob - the engine's; 0 on fresh samples when they agree"),
+    Metric("drift_abs_max", "nats", STEP, "learner: the largest of the same, in size"),
+    Metric("ratio_mean", "ratio", STEP, "learner: current over sampling probability, mean over trained tokens"),
+    Metric("ratio_max", "ratio", STEP, "learner: the largest of the same"),
+    Metric("clip_share", "share", STEP, "learner: tokens without a gradient because the clip holds them"),
+    Metric("tis_mean", "ratio", STEP, "learner: mean importance weight"),
+    Metric("tis_cut_share", "share", STEP, "learner: importance weights that were cut at learner.tis_cap"),
+    Metric("advantage_abs_mean", "score", STEP, "learner: mean size of the advantage"),
+    Metric("lag_mean", "versions", STEP, "learner: version that trains - version that sampled, mean over tokens"),
+    Metric("lag_max", "versions", STEP, "learner: the largest of the same"),
+    Metric("tokens", "tokens", STEP, "learner: trained tokens"),
+    Metric("not_finite_tokens", "tokens", STEP, "learner: tokens without a finite log-prob or loss; any stops it"),
+    Metric("grad_norm", "–", STEP, "learner: before clipping"),
+    Metric("lr", "–", STEP, "learner: learning rate of this update"),
+    Metric("samples", "samples", STEP, "learner: trained on"),
+    Metric("micro_batches", "–", STEP, "learner: packed rows, of rank 0"),
+    Metric("tokens_per_s", "tokens/s", STEP, "learner: all tokens of the rows, prompts included"),
+    Metric("step_s", "s", STEP, "learner: packing, forward, backward and optimizer, in the trainer itself"),
+    Metric("version", "version", STEP, "learner: policy version after the step"),
+    Metric("applied", "0 or 1", STEP, "learner: 1 when the weights moved"),
+    Metric("refused/REASON", "samples", STEP, "learner: samples left out"),
+    Metric("refused_step/REASON", "0 or 1", STEP, "learner: why the weights did not move"),
+    Metric("loop_lag_ms", "ms", GAUGE, "every actor: how late its event loop ran, at worst, since the last beat"),
+    Metric("rss_mb", "MB", GAUGE, "every actor: resident memory"),
+    Metric("refused_messages", "messages", GAUGE, "every actor: messages that it could not read"),
+    Metric("leaving", "0 or 1", GAUGE, "every actor: 1 in its last beat"),
+    Metric("admitted_groups", "groups", GAUGE, "sampler: admitted so far"),
+    Metric("open_groups", "groups", GAUGE, "sampler: admitted, and neither trained on nor rejected"),
+    Metric("held_version", "version", GAUGE, "sampler: the policy version that every generator holds"),
+    Metric("tokens_total", "tokens", GAUGE, "generator: tokens sampled since the process started"),
+    Metric("prefilled_total", "tokens", GAUGE, "generator: prompt tokens computed since the process started"),
+    Metric("episodes", "episodes", GAUGE, "generator: episodes ended since the process started"),
+    Metric("running", "sequences", GAUGE, "generator: sequences in the engine"),
+    Metric("busy_s", "s", GAUGE, "generator: time in the engine since the process started"),
+    Metric("paused_s", "s", GAUGE, "generator: time in which weights were swapped"),
+    Metric("verdicts_total", "verdicts", GAUGE, "evaluator: verdicts given since the process started"),
+    Metric("verdicts_cached", "verdicts", GAUGE, "evaluator: of these, answered from one that stood"),
+    Metric("workers", "processes", GAUGE, "evaluator: judging processes"),
+    Metric("busy", "processes", GAUGE, "evaluator: of these, at work"),
+    Metric("waiting", "–", GAUGE, "generator: sequences outside the engine; evaluator: candidates without a worker"),
+    Metric("judged", "candidates", GAUGE, "evaluator: judged by the workers since the process started"),
+    Metric("judged_KIND", "candidates", GAUGE, "evaluator: of these, with a verdict of this kind"),
+    Metric("worker_restarts", "–", GAUGE, "evaluator: judging processes that were replaced"),
+    Metric("step", "step", GAUGE, "learner: last step made"),
+    Metric("waiting_episodes", "episodes", GAUGE, "learner: episodes that ended and are not trained on yet"),
+    Metric("duplicate_episodes", "episodes", GAUGE, "learner: episodes that came again and were left out"),
+    Metric("disk_free_gb", "GB", GAUGE, "learner: free where the run folder is"),
+    Metric("committed_checkpoints", "–", GAUGE, "checkpointer: committed since the process started"),
+    Metric("archived_episodes", "position", GAUGE, "recorder: position in EPISODES up to which all are archived"),
+)  # fmt: skip
+
+
+def batch_metrics(
+    episodes: Sequence[Episode], version: int | None = None, *, max_turns: int | None = None
+) -> dict[str, float]:
+    """The figures of these episodes. Tombstones and episodes without a score are left out of all but
+    `episodes/rejected`. With `version` (the policy that trains on them: the step's version - 1) staleness and the
+    counts are in as well. `max_turns` names the turns of `correct/by_turn_N`; None takes the longest episode. A figure
+    that nothing speaks for is absent, never 0.
+    """
+    kept = [episode for episode in episodes if episode.trainable]
+    figures: dict[str, float] = {}
+    if version is not None:
+        figures["episodes/trained"] = float(len(kept))
+        figures["episodes/rejected"] = float(len(episodes) - len(kept))
+    if not kept:
+        return figures
+    best = [episode.best_score for episode in kept]
+    figures["reward/mean"] = mean(best)
+    figures["reward/std"] = math.sqrt(mean([(score - figures["reward/mean"]) ** 2 for score in best]))
+    first = [first_correct(episode) for episode in kept]
+    figures["correct/any"] = mean([turn is not None for turn in first])
+    for number in range(1, (max_turns or max(len(episode.turns) for episode in kept)) + 1):
+        figures[f"correct/by_turn_{number}"] = mean([turn is not None and turn < number for turn in first])
+    figures["compiled/turn_1"] = mean([compiled(episode.turns[0]) for episode in kept])
+    second = [correct(episode.turns[1]) for episode in kept if len(episode.turns) > 1 and not correct(episode.turns[0])]
+    if second:
+        figures["repair/turn_2"] = mean(second)
+    speedups = [speedup for speedup in map(best_speedup, kept) if speedup]
+    if speedups:
+        figures["speedup/geomean"] = math.exp(mean([math.log(speedup) for speedup in speedups]))
+    figures["turns/mean"] = mean([len(episode.turns) for episode in kept])
+    figures["tokens/completion_mean"] = mean([episode.completion_tokens for episode in kept])
+    if version is not None:
+        lags = [version - oldest for oldest in (episode.oldest_version for episode in kept) if oldest is not None]
+        if lags:
+            figures["staleness/mean"] = mean(lags)
+            figures["staleness/max"] = float(max(lags))
+        figures["time/generation_s"] = mean([episode.generation_s for episode in kept])
+        figures["time/judging_s"] = mean([episode.judging_s for episode in kept])
+    return figures
+
+
+def correct(turn: Turn) -> bool:
+    return turn.verdict is not None and turn.verdict.kind == "pass" and turn.verdict.correct
+
+
+def compiled(turn: Turn) -> bool:
+    return turn.verdict is not None and turn.verdict.compiled
+
+
+def first_correct(episode: Episode) -> int | None:
+    """Position (from 0) of the first turn whose kernel is correct."""
+    return next((number for number, turn in enumerate(episode.turns) if correct(turn)), None)
+
+
+def best_speedup(episode: Episode) -> float | None:
+    """The largest speedup among correct kernels; None when there is none."""
+    verdicts = [turn.verdict for turn in episode.turns if turn.verdict and correct(turn)]
+    return max((verdict.speedup for verdict in verdicts if verdict.speedup), default=None)
+
+
+def mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def markdown() -> str:
+    """The text of docs/metrics.md."""
+    rows = [f"| `{m.name}` | {m.unit} | {m.where} | {m.meaning} |" for m in METRICS]
+    return "\n".join(
+        [
+            "# Metrics",
+            "",
+            "Every figure that a run keeps, from the table in `core/record/metrics.py` (write this page anew with "
+            "`python -m core.record.metrics > docs/metrics.md`).",
+            "",
+            "`step`: in the metrics of a step record (`record/steps.jsonl`, wandb). `held-out`: also in "
+            "`heldout-before.json` and `heldout-after.json`. `gauge`: in the beats of an actor "
+            "(`record/metrics.jsonl`). Capitals in a name stand for what varies; `N` is a turn's number, counted "
+            "from 1.",
+            "",
+            "| name | unit | where | meaning |",
+            "|---|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    print(markdown(), end="")

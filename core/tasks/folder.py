@@ -1,0 +1,47 @@
+"""Tasks from a folder in KernelBench's layout: `level1/19_ReLU.py`, one problem per file.
+
+Files named `*_triton.py` are answers beside their tasks (the starter set has them) and are left out.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from core.tasks.format import TaskError
+from core.tasks.rows import make_task
+from core.tasks.task import Task
+
+ANSWER = "_triton.py"
+
+
+def folder_tasks(path: Path, *, origin: str = "", backend: str = "triton") -> Iterator[Task]:
+    """All problems of the folder, by level and then by number or name.
+
+    Raises:
+        TaskError: no such folder, no level folders in it, or a file that is not a task.
+    """
+    if not path.is_dir():
+        raise TaskError(
+            f"{path}: no such folder; wanted one that holds level1/, level2/, ... with one problem per file"
+        )
+    levels = sorted(child for child in path.iterdir() if child.is_dir() and re.fullmatch(r"level\d+", child.name))
+    if not levels:
+        raise TaskError(f"{path}: holds no folder level1, level2, ...; wanted level*/N_name.py")
+    for folder in levels:
+        level = folder.name.removeprefix("level")
+        for file in sorted(folder.glob("*.py"), key=_by_number):
+            if file.name.endswith(ANSWER) or file.name == "__init__.py":
+                continue
+            yield make_task(
+                name=f"l{level}_{file.stem}",
+                level=level,
+                origin=origin or path.name,
+                source=file.read_text(encoding="utf-8"),
+                backend=backend,
+                where=f"{folder.name}/{file.name}" if origin else str(file),
+            )
+
+
+def _by_number(file: Path) -> tuple[int, str]:
+    number = re.match(r"\d+", file.name)
+    return (int(number.group()) if number else 0, file.name)

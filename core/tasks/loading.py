@@ -1,0 +1,21 @@
+"""All tasks of a config's sources in one list."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from core.tasks.format import TaskError
+from core.tasks.sources import load_source
+from core.tasks.task import Task
+
+
+def load_tasks(sources: Sequence[Mapping[str, Any]], backend: str, side: str = "train") -> list[Task]:
+    """The tasks of all sources, in order; an id that comes twice is refused, and so is an empty list (TaskError)."""
+    found: dict[str, Task] = {}
+    for source in sources:
+        for task in load_source(**source, backend=backend):
+            if task.task_id in found and found[task.task_id].source != task.source:
+                raise TaskError(f"two {side} tasks are called {task.task_id!r}; ids must be unique in a run")
+            found[task.task_id] = task
+    if not found:
+        raise TaskError(f"tasks.{side} gives no tasks: {[dict(s) for s in sources]}; widen its levels, split or count")
+    return list(found.values())

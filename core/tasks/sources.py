@@ -1,0 +1,105 @@
+"""Loads the tasks of one source: reads, checks, takes the side, the levels and the number that were asked for.
+
+Every task that comes out is checked, has its structure, and is on the side that was asked for; ids are unique.
+"""
+
+import random
+from collections.abc import Iterable
+from itertools import islice
+from pathlib import Path
+from typing import Literal
+
+from core.tasks.compose import MAX_OPERATORS, compositions
+from core.tasks.folder import folder_tasks
+from core.tasks.format import TaskError
+from core.tasks.huggingface import huggingface_tasks
+from core.tasks.jsonl import jsonl_tasks
+from core.tasks.split import side_of
+from core.tasks.starter import STARTER
+from core.tasks.task import Task
+
+Kind = Literal["starter", "composed", "folder", "jsonl", "huggingface"]
+KINDS: tuple[Kind, ...] = ("starter", "composed", "folder", "jsonl", "huggingface")
+SPLITS = ("train", "heldout", "all")
+
+
+def load_source(
+    *,
+    kind: Kind,
+    path: str = "",
+    revision: str = "",
+    split: Literal["train", "heldout", "all"] = "all",
+    levels: tuple[int, ...] = (),
+    count: int = 0,
+    seed: int = 0,
+    backend: str = "triton",
+) -> list[Task]:
+    """The tasks of one source, as `configs.schema.TaskSource` describes it.
+
+    Args:
+        path: folder, file or data set name, for the kinds that need one.
+        split: side of the split by operator structure.
+        levels: only these; empty takes all.
+        count: how many to make for `composed`; elsewhere a part chosen by the seed, in the source's order; 0 takes all.
+
+    Raises:
+        TaskError: the source can't be read, a task in it is unsound, or it has fewer tasks than were asked for.
+    """
+    if split not in SPLITS:
+        raise TaskError(f"task source {kind}: split must be one of {', '.join(SPLITS)}, got {split!r}")
+    if kind == "composed":
+        return _composed(split, levels, count, seed, backend)
+    everything = list(_read(kind, path, revision, backend))
+    _refuse_doubles(everything)
+    chosen = [
+        task
+        for task in everything
+        if (not levels or task.level in levels) and (split == "all" or side_of(task.structure) == split)
+    ]
+    label = f"task source {kind}{f' {path}' if path else ''}"
+    if not chosen:
+        raise TaskError(
+            f"{label}: none of its {len(everything)} tasks has split {split!r} and levels {levels or 'all'}"
+        )
+    if count > len(chosen):
+        raise TaskError(
+            f"{label}: {count} tasks were asked for, but only {len(chosen)} have split {split!r} and the levels"
+        )
+    if count:
+        places = sorted(random.Random(f"choose {seed}").sample(range(len(chosen)), count))
+        chosen = [chosen[place] for place in places]
+    return chosen
+
+
+def _read(kind: str, path: str, revision: str, backend: str) -> Iterable[Task]:
+    if kind == "starter":
+        return folder_tasks(STARTER, origin="starter", backend=backend)
+    if kind not in KINDS:
+        raise TaskError(f"task source of unknown kind {kind!r}; known are {', '.join(KINDS)}")
+    if not path:
+        raise TaskError(f"a task source of kind {kind!r} needs a path")
+    if kind == "folder":
+        return folder_tasks(Path(path), backend=backend)
+    if kind == "jsonl":
+        return jsonl_tasks(Path(path), backend=backend)
+    return huggingface_tasks(path, revision=revision, backend=backend)
+
+
+def _composed(
+    split: Literal["train", "heldout", "all"], levels: tuple[int, ...], count: int, seed: int, backend: str
+) -> list[Task]:
+    known = range(1, MAX_OPERATORS)
+    if not set(levels) <= set(known):
+        raise TaskError(f"task source composed: levels must be among {', '.join(map(str, known))}, got {levels}")
+    if count < 1:
+        raise TaskError(f"task source composed: needs the number of tasks to make, got count = {count}")
+    stream = (made for made in compositions(seed, split) if not levels or made.level in levels)
+    return [made.task(backend) for made in islice(stream, count)]
+
+
+def _refuse_doubles(tasks: list[Task]) -> None:
+    seen: set[str] = set()
+    for task in tasks:
+        if task.task_id in seen:
+            raise TaskError(f"two tasks of one source have the id {task.task_id!r}; names must be unique")
+        seen.add(task.task_id)

@@ -1,0 +1,177 @@
+"""Packing: samples become rows without padding, several sequences behind each other in one row.
+
+    samples   A (5 tokens)   B (3 tokens)
+    ids       A0 A1 A2 A3 A4 B0 B1 B2
+    position   0  1  2  3  4  0  1  2      restarts with every sequence
+    lengths    5, 3                        attention never crosses the border (`core.training.attention`)
+    picked           1  2  3     6         positions whose next token is trained; targets are A2 A3 A4 and B2
+
+The plan is a pure function of the samples' lengths: every rank computes the same one and takes its own part. All ranks
+get the same number of micro-batches, since each micro-batch is a round of collectives; where samples don't suffice, one
+is empty (a single token of weight 0).
+"""
+
+import heapq
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from core.episodes.samples import Sample
+
+REFUSALS = ("longer_than_budget", "empty_completion", "first_token_trained", "non_finite", "columns_differ")
+"""Why a sample is not trained on: more tokens than a micro-batch may hold; no trained token; a mask on token 0, which
+nothing predicts; a log-prob or return that is not a number; arrays of different lengths."""
+
+
+def refusal(sample: Sample, budget_tokens: int) -> str | None:
+    """Which of REFUSALS holds for `sample`, or None when it can be trained on."""
+    n = len(sample.ids)
+    if not (len(sample.mask) == len(sample.logprobs) == len(sample.versions) == n):
+        return "columns_differ"
+    if not np.isfinite(sample.ret) or not np.isfinite(sample.logprobs[sample.mask > 0]).all():
+        return "non_finite"
+    if not sample.mask.any():
+        return "empty_completion"
+    if sample.mask[0]:
+        return "first_token_trained"
+    if n > budget_tokens:
+        return "longer_than_budget"
+    return None
+
+
+def sift(samples: Sequence[Sample], budget_tokens: int) -> tuple[list[int], Counter[str]]:
+    """Indices of the samples that can be trained on, and how many were refused for which reason."""
+    reasons = [refusal(sample, budget_tokens) for sample in samples]
+    return [i for i, reason in enumerate(reasons) if reason is None], Counter(r for r in reasons if r is not None)
+
+
+def plan(
+    lengths: Sequence[int], *, budget_tokens: int, ranks: int, quadratic_tokens: int = 8192
+) -> list[list[list[int]]]:
+    """Which samples go into which micro-batch: plan[rank][micro-batch] lists sample indices.
+
+    Longest first, each into the micro-batch with the least work that still has room; the number of micro-batches is the
+    smallest that is a multiple of `ranks` and holds everything. Work of a sequence of n tokens is n·(1 + n/quadratic):
+    attention costs as much as the rest at about `quadratic_tokens`. Raises ValueError for a length over the budget.
+    """
+    if any(n > budget_tokens for n in lengths):
+        raise ValueError(f"a sample of {max(lengths)} tokens doesn't fit a budget of {budget_tokens}; sift first")
+    order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
+    per_rank = max(1, -(-sum(lengths) // (budget_tokens * ranks)))
+    while True:
+        bins = _fill(order, lengths, budget_tokens, ranks * per_rank, quadratic_tokens)
+        if bins is not None:
+            break
+        per_rank += 1
+    # Ranks meet in every collective, so their n-th micro-batches should cost the same: the heaviest side by side, and
+    # in each such round the heaviest to the rank with the least so far.
+    work = [sum(_work(lengths[i], quadratic_tokens) for i in b) for b in bins]
+    by_work = sorted(range(len(bins)), key=lambda b: -work[b])
+    out: list[list[list[int]]] = [[] for _ in range(ranks)]
+    total = [0.0] * ranks
+    for at in range(0, len(bins), ranks):
+        for rank, b in zip(sorted(range(ranks), key=total.__getitem__), by_work[at : at + ranks], strict=True):
+            out[rank].append(bins[b])
+            total[rank] += work[b]
+    return out
+
+
+def _work(n: int, quadratic_tokens: int) -> float:
+    return n * (1.0 + n / quadratic_tokens)
+
+
+def _fill(
+    order: list[int], lengths: Sequence[int], budget: int, count: int, quadratic_tokens: int
+) -> list[list[int]] | None:
+    bins: list[list[int]] = [[] for _ in range(count)]
+    room = [budget] * count
+    heap = [(0.0, b) for b in range(count)]
+    for i in order:
+        full = []
+        while heap and room[heap[0][1]] < lengths[i]:
+            full.append(heapq.heappop(heap))
+        if not heap:
+            return None
+        work, b = heapq.heappop(heap)
+        bins[b].append(i)
+        room[b] -= lengths[i]
+        heapq.heappush(heap, (work + _work(lengths[i], quadratic_tokens), b))
+        for item in full:
+            heapq.heappush(heap, item)
+    return bins
+
+
+@dataclass(frozen=True)
+class Packed:
+    """One micro-batch. `picked`, and everything after it, is [trained tokens]."""
+
+    ids: Tensor
+    """int64 [tokens]"""
+    position_ids: Tensor
+    """int64 [tokens], restart at 0 with every sequence"""
+    cu_seqlens: Tensor
+    """int32 [sequences + 1], where each sequence starts, and the end"""
+    lengths: tuple[int, ...]
+    """tokens of every sequence"""
+    picked: Tensor
+    """int64, positions that predict a trained token"""
+    targets: Tensor
+    """int64, the tokens that they predict"""
+    weights: Tensor
+    """float32, share of each token in the loss (`objectives.sample_weights`)"""
+    advantages: Tensor
+    """float32"""
+    behaviour: Tensor
+    """float32, log-probs of the policy that sampled"""
+    versions: Tensor
+    """int32, versions of that policy"""
+
+    @property
+    def tokens(self) -> int:
+        return len(self.ids)
+
+    def to(self, device: torch.device | str) -> "Packed":
+        moved = {name: value.to(device) for name, value in self.__dict__.items() if isinstance(value, Tensor)}
+        return Packed(**moved, lengths=self.lengths)
+
+
+def pack(samples: Sequence[Sample], advantages: Sequence[float], weights: Sequence[float]) -> Packed:
+    """The samples behind each other in one row. `advantages` and `weights` are one number per sample. No samples: one
+    token of weight 0, so that a rank without work takes part in the collectives."""
+    if not samples:
+        return _pack_columns([np.zeros(2, np.int32)], [np.array([0, 1], np.uint8)], [np.zeros(2, np.float32)],
+                             [np.full(2, -1, np.int32)], [0.0], [0.0])  # fmt: skip
+    return _pack_columns(
+        [s.ids for s in samples], [s.mask for s in samples], [s.logprobs for s in samples],
+        [s.versions for s in samples], advantages, weights,
+    )  # fmt: skip
+
+
+def _pack_columns(
+    ids: list[np.ndarray],
+    masks: list[np.ndarray],
+    logprobs: list[np.ndarray],
+    versions: list[np.ndarray],
+    advantages: Sequence[float],
+    weights: Sequence[float],
+) -> Packed:
+    lengths = [len(row) for row in ids]
+    all_ids = np.concatenate(ids)
+    at = np.flatnonzero(np.concatenate(masks))
+    trained = [int(np.count_nonzero(mask)) for mask in masks]
+    return Packed(
+        ids=torch.from_numpy(all_ids.astype(np.int64)),
+        position_ids=torch.from_numpy(np.concatenate([np.arange(n, dtype=np.int64) for n in lengths])),
+        cu_seqlens=torch.from_numpy(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)),
+        lengths=tuple(lengths),
+        picked=torch.from_numpy(at - 1),
+        targets=torch.from_numpy(all_ids[at].astype(np.int64)),
+        weights=torch.from_numpy(np.repeat(np.asarray(weights, np.float64), trained).astype(np.float32)),
+        advantages=torch.from_numpy(np.repeat(np.asarray(advantages, np.float32), trained)),
+        behaviour=torch.from_numpy(np.concatenate(logprobs)[at].astype(np.float32)),
+        versions=torch.from_numpy(np.concatenate(versions)[at].astype(np.int32)),
+    )

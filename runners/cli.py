@@ -1,0 +1,68 @@
+"""`kernelmill`: the one command. Parses first and imports what a subcommand needs afterwards, so that help is instant.
+
+Each subcommand lives in a module of its own with `add_parser(subparsers)` and `run(args) -> int`. Exit codes: 0 done,
+1 the answer is no, 2 bad usage or bad input (one clear line on stderr), 130 interrupted.
+"""
+
+import argparse
+import importlib
+import sys
+
+COMMANDS = (
+    "up",
+    "run_actor",
+    "demo",
+    "judge",
+    "tasks",
+    "sft",
+    "evaluate",
+    "ledger",
+    "report",
+    "inspect",
+    "doctor",
+)
+"""Modules of `runners`, in the order in which help lists them."""
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="kernelmill",
+        description="Train language models to write fast GPU kernels by asynchronous multi-turn RL.",
+    )
+    subparsers = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name in COMMANDS:
+        importlib.import_module(f"runners.{name}").add_parser(subparsers)
+    return top
+
+
+def main(argv: list[str] | None = None) -> int:
+    top = parser()
+    args, rest = top.parse_known_args(argv)
+    if rest:  # argparse gives up on positionals that come after options: overrides may stand anywhere
+        strange = [word for word in rest if word.startswith("-") or "=" not in word or not hasattr(args, "overrides")]
+        if strange:
+            top.error(f"unrecognized arguments: {' '.join(strange)}")
+        args.overrides = [*args.overrides, *rest]
+    try:
+        return args.run(args)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+    except Exception as error:
+        if is_users_fault(error):
+            print(f"kernelmill {args.command}: {error}", file=sys.stderr)
+            return 2
+        raise
+
+
+def is_users_fault(error: Exception) -> bool:
+    """Errors whose text is written for the person at the keyboard; everything else is a bug and shows its trace."""
+    names = {"UsageError", "ConfigError", "TaskError", "RecordError", "TrackerError", "JudgeError", "GoingNowhere"}
+    names |= {"BusyPort", "StoreBusy", "ServerMissing", "ServerFailed"}
+    return any(base.__name__ in names for base in type(error).__mro__)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

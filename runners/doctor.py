@@ -1,0 +1,132 @@
+"""`kernelmill doctor`: checks what a run needs on this machine, and says what to do about each failure.
+
+Exit code 0 when everything that the config needs is there, 1 otherwise. Without a config the demo's needs are checked.
+"""
+
+import argparse
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+
+class Finding(NamedTuple):
+    """`ok` None means: worth knowing, needed by nothing here."""
+
+    ok: bool | None
+    what: str
+    found: str
+    advice: str = ""
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser("doctor", help="check this machine, and say what to do about each failure")
+    parser.add_argument("--config", default="configs/demo.toml", help="the recipe that should run here")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    failed = 0
+    for check in (python, packages, broker, sandbox, gpus, disk, lambda: recipe(args.config)):
+        for finding in _guarded(check):
+            mark = {True: "ok  ", False: "FAIL", None: "-   "}[finding.ok]
+            print(f"{mark} {finding.what:<12} {finding.found}")
+            if finding.ok is False:
+                failed += 1
+                print(f"     {'':<12} -> {finding.advice}")
+    print("everything is there" if not failed else f"{failed} to mend")
+    return 1 if failed else 0
+
+
+def _guarded(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    try:
+        yield from check()
+    except Exception as error:  # a check that breaks is a finding, not the end of the other checks
+        yield Finding(False, getattr(check, "__name__", "check"), f"{type(error).__name__}: {error}", "see the message")
+
+
+def python() -> Iterator[Finding]:
+    version = platform.python_version()
+    good = sys.version_info >= (3, 11)
+    yield Finding(good, "python", f"{version} on {platform.system()} {platform.machine()}", "use Python 3.11 or newer")
+
+
+def packages() -> Iterator[Finding]:
+    for name, needed in (("torch", True), ("triton", True), ("transformers", True), ("nats-py", True),
+                         ("vllm", False), ("peft", False), ("datasets", False)):  # fmt: skip
+        try:
+            yield Finding(True if needed else None, name, importlib.metadata.version(name))
+        except importlib.metadata.PackageNotFoundError:
+            advice = f"pip install {name}, or `make setup`"
+            yield Finding(False if needed else None, name, "not installed", advice)
+    import numpy
+    import triton
+
+    def numbers(text: str) -> tuple[int, ...]:
+        return tuple(int(part) for part in text.split("+")[0].split(".")[:3] if part.isdigit())
+
+    clash = numbers(numpy.__version__) >= (2, 4) and numbers(triton.__version__) < (3, 7, 1)
+    yield Finding(
+        not clash,
+        "numpy",
+        numpy.__version__,
+        f"triton {triton.__version__} fails on loops with numpy >= 2.4: pip install 'numpy<2.4'",
+    )
+
+
+def broker() -> Iterator[Finding]:
+    from bus.broker import BusError
+    from bus.server import find_server
+
+    if url := os.environ.get("NATS_URL"):
+        yield Finding(None, "broker", f"NATS_URL is set: {url}")
+    try:
+        yield Finding(True, "nats-server", find_server())
+    except BusError as error:
+        yield Finding(False, "nats-server", "not found", str(error))
+
+
+def sandbox() -> Iterator[Finding]:
+    from core.evaluation.sandbox import reached_level
+
+    level = reached_level()
+    yield Finding(
+        True,
+        "sandbox",
+        f"level {level!r}"
+        + ("" if level == "namespaces" else ": this machine refuses namespaces; candidates are isolated less strictly"),
+    )
+
+
+def gpus() -> Iterator[Finding]:
+    import torch
+
+    if not torch.cuda.is_available():
+        yield Finding(None, "gpu", "none: the CPU tier judges, speeds are modelled")
+        return
+    for i in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(i)
+        yield Finding(True, f"gpu {i}", f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB")
+
+
+def disk() -> Iterator[Finding]:
+    free = shutil.disk_usage(".").free / 1e9
+    yield Finding(free > 2, "disk", f"{free:.0f} GB free here", "a run needs a few GB: free some, or set run.folder")
+
+
+def recipe(path: str) -> Iterator[Finding]:
+    from configs.load import load
+    from core.tasks.loading import load_tasks
+    from runners.preflight import check
+
+    config = load(path)
+    check(config, path)
+    yield Finding(True, "model", config.model.path)
+    train = load_tasks([source.model_dump() for source in config.tasks.train], config.tasks.backend)
+    heldout = load_tasks([source.model_dump() for source in config.tasks.heldout], config.tasks.backend, "heldout")
+    yield Finding(True, "tasks", f"{len(train)} to train on, {len(heldout)} held out")
+    yield Finding(True, "recipe", f"{path}: run {config.run.name!r}, {config.run.steps} steps")

@@ -1,0 +1,50 @@
+"""`kernelmill ledger RUN_FOLDER`: does every episode that was submitted have a fate, and only one?
+
+Exit code 0 when the account balances, 1 when it does not, 2 when there is no record to read.
+"""
+
+import argparse
+import json
+import sys
+
+SHOWN = 20
+"""Problems printed before the rest is only counted."""
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = subparsers.add_parser(
+        "ledger",
+        help="check that submitted = trained + rejected + pending",
+        description="Check a run's account, from its record alone: submitted = trained + rejected(reason) + pending, "
+        "for groups and episodes. Exit code 0: balanced; 1: not; 2: no record to read.",
+    )
+    parser.add_argument("run_folder", help="the run's folder, e.g. runs/demo")
+    parser.add_argument("--json", action="store_true", help="print the whole account as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from core.record import reading
+    from core.record.files import RecordError
+
+    try:
+        ledger = reading.ledger(reading.run_folder(args.run_folder))
+    except RecordError as error:
+        print(f"kernelmill ledger: {error}", file=sys.stderr)
+        return 2
+    if args.json:
+        print(json.dumps(ledger.as_dict(), indent=2))
+    else:
+        print(f"groups    {ledger.groups.line()}")
+        print(f"episodes  {ledger.episodes.line()}")
+        if ledger.episodes.pending:
+            print(f"          {ledger.waiting} of the pending have ended and wait for the learner")
+        rolled = f", {ledger.voided_steps} taken back by rollbacks" if ledger.voided_steps else ""
+        state = "finished" if ledger.finished else "not finished"
+        print(f"chain     {ledger.step} steps, {ledger.incarnations} incarnation(s) of the learner{rolled}, {state}")
+        for problem in ledger.problems[:SHOWN]:
+            print(f"problem   {problem}")
+        if len(ledger.problems) > SHOWN:
+            print(f"          … and {len(ledger.problems) - SHOWN} more; all with --json")
+        print("balanced" if ledger.balanced else "NOT balanced")
+    return 0 if ledger.balanced else 1

@@ -1,0 +1,210 @@
+"""What the terminal view knows: a state fed with plain dict events, one at a time; no clock and no I/O of its own.
+
+Messages of the bus are events as they are (`msgspec.to_builtins`): `step`, `fact`, `beat`. The supervisor adds:
+
+    {"type": "run", "name": str, "steps": int, "folder": str, "started_at": s, "max_staleness": int, "dead_after_s": s}
+    {"type": "actor", "actor": str, "kind": str, "state": "starting|running|restarting|stopped|failed", "restarts": int}
+    {"type": "queues", "requests": int, "evaluations": int, "episodes": int}
+    {"type": "ledger", **Ledger.as_dict()}
+    {"type": "error", "actor": str, "text": str, "at": s}
+    {"type": "note", "text": str}           what the run is doing besides training; "" when nothing
+
+Unknown types and fields are passed over. Times are seconds since the epoch.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+RATE_WINDOW_S = 30.0
+"""Rates are means over this long."""
+MEAN_STEPS = 10
+"""Steps in the moving mean."""
+ERRORS_KEPT = 6
+
+
+@dataclass
+class Rate:
+    """Events per second over the last RATE_WINDOW_S, from totals that counters report and that restarts reset."""
+
+    totals: dict[str, float] = field(default_factory=dict)
+    first_at: float | None = None
+    gains: deque[tuple[float, float]] = field(default_factory=deque)
+
+    def see(self, actor: str, total: float, at: float) -> None:
+        """`total` of one actor at `at`. A total that fell belongs to a new process, and counts from 0."""
+        self.first_at = at if self.first_at is None else self.first_at
+        if actor in self.totals:
+            before = self.totals[actor]
+            self.gains.append((at, total - before if total >= before else total))
+        self.totals[actor] = total
+
+    def per_s(self, now: float) -> float | None:
+        """None until there is something to divide."""
+        while self.gains and self.gains[0][0] <= now - RATE_WINDOW_S:
+            self.gains.popleft()
+        if self.first_at is None or now <= self.first_at:
+            return None
+        return sum(gain for _, gain in self.gains) / min(RATE_WINDOW_S, now - self.first_at)
+
+
+@dataclass
+class ActorState:
+    kind: str = ""
+    state: str = "starting"
+    restarts: int = 0
+    beat_at: float | None = None
+    version: int = -1
+    held: int = 0
+    gauges: dict[str, float] = field(default_factory=dict)
+
+    def health(self, now: float, dead_after_s: float) -> str:
+        """`ok`, `late` (half of the time after which it counts as dead), `silent`, or the supervisor's word for it."""
+        if self.state in ("restarting", "stopped", "failed"):
+            return self.state
+        if self.beat_at is None:
+            return self.state if self.state == "starting" else "no beat yet"
+        age = now - self.beat_at
+        return "silent" if age > dead_after_s else "late" if age > dead_after_s / 2 else "ok"
+
+
+@dataclass
+class LiveState:
+    """Feed it; read it. `steps` and `rewards` follow the surviving chain: a rollback takes the voided ones out."""
+
+    name: str = ""
+    folder: str = ""
+    steps_total: int = 0
+    started_at: float | None = None
+    max_staleness: int | None = None
+    dead_after_s: float = 7.0
+    note: str = ""
+    incarnation: int = 0
+    finished: bool = False
+    steps: list[tuple[int, float, dict[str, float]]] = field(default_factory=list)
+    """(step, at, metrics) of every step that stands."""
+    base_step: int = 0
+    """Where this view came in: the step that a run was resumed from."""
+    queues: dict[str, int] = field(default_factory=dict)
+    actors: dict[str, ActorState] = field(default_factory=dict)
+    ledger: dict[str, Any] = field(default_factory=dict)
+    errors: deque[tuple[float, str, str]] = field(default_factory=lambda: deque(maxlen=ERRORS_KEPT))
+    """(at, actor, text)"""
+    tokens: Rate = field(default_factory=Rate)
+    verdicts: Rate = field(default_factory=Rate)
+
+    def feed(self, event: Mapping[str, Any]) -> None:
+        handler = getattr(self, f"_on_{event.get('type')}", None)
+        if handler is not None:
+            handler(event)
+
+    @property
+    def done(self) -> int:
+        return self.steps[-1][0] if self.steps else self.base_step
+
+    @property
+    def latest(self) -> dict[str, float]:
+        return self.steps[-1][2] if self.steps else {}
+
+    def series(self, name: str) -> list[float]:
+        return [metrics[name] for _, _, metrics in self.steps if metrics.get(name) is not None]
+
+    def moving_mean(self, name: str) -> float | None:
+        values = self.series(name)[-MEAN_STEPS:]
+        return sum(values) / len(values) if values else None
+
+    def waiting(self) -> dict[str, int]:
+        """Queue depths. Episodes that wait for the learner are in its own beats, unless a `queues` event has them."""
+        gauges = [
+            actor.gauges["waiting_episodes"] for actor in self.actors.values() if "waiting_episodes" in actor.gauges
+        ]
+        return ({"episodes": int(sum(gauges))} if gauges else {}) | self.queues
+
+    def left_s(self, now: float) -> float | None:
+        """Time to the last step, by the median of the last steps' durations; None before there are two."""
+        if self.finished:
+            return 0.0
+        ats = [at for _, at, _ in self.steps[-2 * MEAN_STEPS :]]
+        if len(ats) < 2 or not self.steps_total:
+            return None
+        a_step = median(later - earlier for earlier, later in pairwise(ats))
+        return max(0.0, (self.steps_total - self.done) * a_step - (now - ats[-1]))
+
+    def _on_run(self, event: Mapping[str, Any]) -> None:
+        self.name = event.get("name", self.name)
+        self.folder = event.get("folder", self.folder)
+        self.steps_total = event.get("steps", self.steps_total)
+        self.started_at = event.get("started_at", self.started_at)
+        self.max_staleness = event.get("max_staleness", self.max_staleness)
+        self.dead_after_s = event.get("dead_after_s", self.dead_after_s)
+
+    def _on_step(self, event: Mapping[str, Any]) -> None:
+        kind, number = event["kind"], event["step"]
+        self._begin(event)
+        if kind == "incarnation":
+            self.incarnation = event["incarnation"]
+            self.steps = [step for step in self.steps if step[0] <= number]
+            self.base_step = number
+            self.finished = False
+        elif kind == "step" and event["incarnation"] >= self.incarnation:
+            self.steps.append((number, event.get("at", 0.0), dict(event.get("metrics", {}))))
+        elif kind == "finished":
+            self.finished = True
+
+    def _begin(self, event: Mapping[str, Any]) -> None:
+        """Who looks at a run from outside learns from its first record when it began."""
+        if self.started_at is None and event.get("at"):
+            self.started_at = event["at"]
+
+    def _on_beat(self, event: Mapping[str, Any]) -> None:
+        name, at, gauges = event["actor"], event["at"], event.get("gauges", {})
+        actor = self.actors.setdefault(name, ActorState())
+        actor.kind = event.get("kind", actor.kind)
+        actor.beat_at = at
+        actor.version = event.get("version", -1)
+        actor.held = len(event.get("held", ()))
+        actor.gauges = dict(gauges)
+        if actor.state in ("starting", "restarting"):
+            actor.state = "running"
+        if "tokens_total" in gauges:
+            self.tokens.see(name, gauges["tokens_total"], at)
+        if "verdicts_total" in gauges:
+            self.verdicts.see(name, gauges["verdicts_total"], at)
+
+    def _on_actor(self, event: Mapping[str, Any]) -> None:
+        actor = self.actors.setdefault(event["actor"], ActorState())
+        actor.kind = event.get("kind", actor.kind)
+        actor.state = event.get("state", actor.state)
+        actor.restarts = event.get("restarts", actor.restarts)
+        if actor.state in ("starting", "restarting"):
+            actor.beat_at = None
+
+    def _on_queues(self, event: Mapping[str, Any]) -> None:
+        self.queues = {name: value for name, value in event.items() if name != "type"}
+
+    def _on_ledger(self, event: Mapping[str, Any]) -> None:
+        self.ledger = dict(event)
+
+    def _on_error(self, event: Mapping[str, Any]) -> None:
+        self.errors.append((event.get("at", 0.0), event.get("actor", ""), event.get("text", "")))
+
+    def _on_note(self, event: Mapping[str, Any]) -> None:
+        self.note = event.get("text", "")
+
+    def _on_fact(self, event: Mapping[str, Any]) -> None:
+        """Facts that a person wants to see as they happen."""
+        self._begin(event)
+        kind, data = event["kind"], event.get("data", {})
+        texts = {
+            "died": f"{data.get('actor')} died; {data.get('handed_on', 0)} deliveries handed on",
+            "poisoned": f"gave up {data.get('key')}: {data.get('deaths')} workers died on it",
+            "stalled": str(data.get("text") or data),
+            "weights_refused": f"weights {data.get('version')}: wanted {data.get('wanted')}, got {data.get('got')}",
+            "checkpoint_refused": f"checkpoint of step {data.get('step')} refused: {data.get('reason')}",
+            "refused": f"unreadable message on {data.get('subject')}: {data.get('reason')}",
+        }
+        if kind in texts:
+            self.errors.append((event.get("at", 0.0), event.get("actor", ""), texts[kind]))

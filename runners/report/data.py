@@ -1,0 +1,222 @@
+"""What the report is about, gathered from the run folder: plain values, nothing of HTML.
+
+Only steps of the surviving chain count. Figures come from the step records; where a learner left them out they are
+worked out from the archived episodes, by the same definitions.
+"""
+
+import json
+import math
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from core.episodes.episode import Episode
+from core.flow.ledger import Ledger
+from core.record import heldout, reading
+from core.record.heldout import HeldOut, HeldOutEpisode
+from core.record.metrics import batch_metrics
+
+PAIRS = 5
+"""Kernels shown before and after."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The same task before training and after."""
+
+    task_id: str
+    source: str
+    before: HeldOutEpisode
+    after: HeldOutEpisode
+
+    @property
+    def gain(self) -> float:
+        return score_of(self.after) - score_of(self.before)
+
+
+@dataclass
+class ReportData:
+    folder: Path
+    name: str
+    config: dict[str, Any]
+    ledger: Ledger
+    steps: list[int] = field(default_factory=list)
+    figures: list[dict[str, float | None]] = field(default_factory=list)
+    """Of each step."""
+    started_at: float | None = None
+    ended_at: float | None = None
+    """Of the last record, seconds since the epoch."""
+    rollbacks: list[tuple[int, str]] = field(default_factory=list)
+    """(step, what happened)"""
+    facts: dict[str, int] = field(default_factory=dict)
+    throughput: dict[str, tuple[list[float], list[float | None]]] = field(default_factory=dict)
+    """Gauge -> (minutes since the start, per second)."""
+    before: HeldOut | None = None
+    after: HeldOut | None = None
+    pairs: list[Pair] = field(default_factory=list)
+    pairs_from: str = ""
+    """Where the pairs come from, and how they were chosen."""
+
+    def series(self, name: str) -> list[float | None]:
+        return [figures.get(name) for figures in self.figures]
+
+
+def gather(folder: Path) -> ReportData:
+    """Read everything once. Raises `core.record.files.RecordError` for files that can't be read."""
+    chain = list(reading.steps(folder))
+    steps = reading.surviving_steps(chain)
+    config = _json(folder / "config.json")
+    data = ReportData(
+        folder=folder,
+        name=str(config.get("run", {}).get("name") or folder.resolve().name),
+        config=config,
+        ledger=reading.ledger(folder),
+        steps=[row.step for row in steps],
+        figures=[row.metrics for row in steps],
+        before=heldout.load(folder / heldout.BEFORE),
+        after=heldout.load(folder / heldout.AFTER),
+    )
+    ats = [row.at for row in chain if row.at]
+    kinds: Counter[str] = Counter()
+    for fact in reading.facts(folder):
+        kinds[fact.kind] += 1
+        if fact.at:
+            ats.append(fact.at)
+    data.facts = dict(sorted(kinds.items()))
+    data.started_at, data.ended_at = (min(ats), max(ats)) if ats else (None, None)
+    data.rollbacks = _rollbacks(chain)
+    data.throughput = _throughput(folder, data.started_at)
+    firsts_lasts = _archive(folder, data, steps)
+    _choose_pairs(data, firsts_lasts)
+    return data
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """A file that the supervisor writes; absent in runs that never got so far."""
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def _rollbacks(chain: list[reading.StepRow]) -> list[tuple[int, str]]:
+    found, last = [], 0
+    for n, row in enumerate(chain):
+        if row.kind == "incarnation" and n:
+            lost = last - row.step
+            again = f"; {lost} {'step' if lost == 1 else 'steps'} made again" if lost > 0 else ""
+            found.append((row.step, f"the learner was restarted from step {row.step}{again}"))
+        last = row.step
+    return found
+
+
+def _throughput(folder: Path, started_at: float | None) -> dict[str, tuple[list[float], list[float | None]]]:
+    """Counters of all actors as rates, in 60 slices of the run. What an actor did between two readings is spread evenly
+    over the time between them."""
+    gains: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
+    before: dict[tuple[str, str], tuple[float, float]] = {}
+    for row in reading.metrics(folder):
+        for gauge in ("tokens_total", "verdicts_total"):
+            total, at, key = row.get(gauge), row.get("at"), (str(row.get("actor")), gauge)
+            if isinstance(total, int | float) and isinstance(at, int | float):
+                if key in before:
+                    last_at, last = before[key]
+                    # A total that fell belongs to a new process, which began at 0.
+                    gains[gauge].append((last_at, at, total - last if total >= last else total))
+                before[key] = (at, total)
+    out = {}
+    for gauge, spans in gains.items():
+        start, end = min(span[0] for span in spans), max(span[1] for span in spans)
+        width = max(end - start, 1e-9) / 60
+        sums = [0.0] * 60
+        for a, b, gain in spans:
+            low, high = (a - start) / width, (b - start) / width
+            for n in range(max(0, int(low)), min(59, int(high)) + 1):
+                share = (min(high, n + 1) - max(low, n)) / (high - low) if high > low else 1.0
+                sums[n] += gain * max(0.0, share)
+        offset = start - (started_at if started_at is not None else start)
+        minutes = [round((offset + (n + 0.5) * width) / 60, 3) for n in range(60)]
+        out[gauge] = (minutes, [total / width for total in sums])
+    return out
+
+
+def _archive(
+    folder: Path, data: ReportData, steps: list[reading.StepRow]
+) -> dict[str, tuple[HeldOutEpisode, HeldOutEpisode]]:
+    """One pass over the archive: figures of the steps that lack them, and each task's first and last episode. Episodes
+    of a step are held until all of them have been met."""
+    lacking = {n: row for n, row in enumerate(steps) if row.metrics.get("reward/mean") is None}
+    wanted_pairs = data.before is None or data.after is None
+    found: dict[str, tuple[HeldOutEpisode, HeldOutEpisode]] = {}
+    if not lacking and not wanted_pairs:
+        return found
+    step_of = {group.group_id: n for n, row in lacking.items() for group in row.groups}
+    missing = {n: sum(len(g.trained) + len(g.rejected) for g in row.groups) for n, row in lacking.items()}
+    held: dict[int, list[Episode]] = defaultdict(list)
+    for row in reading.episodes(folder):
+        episode = row.episode
+        n = step_of.get(episode.group_id)
+        if n is not None:
+            held[n].append(episode)
+            if len(held[n]) == missing[n]:
+                made = batch_metrics(held.pop(n), version=steps[n].version - 1)
+                data.figures[n] = {**made, **data.figures[n]}
+        if wanted_pairs and episode.trainable:
+            (slim,) = heldout.slim([episode])
+            found[episode.task_id] = (found.get(episode.task_id, (slim, slim))[0], slim)
+    return found
+
+
+def _choose_pairs(data: ReportData, firsts_lasts: dict[str, tuple[HeldOutEpisode, HeldOutEpisode]]) -> None:
+    if data.before is not None and data.after is not None:
+        sources = {**data.before.sources, **data.after.sources}
+        firsts = _by_task(data.before)
+        pairs = [
+            Pair(task, sources.get(task, ""), firsts[task], after)
+            for task, after in _by_task(data.after).items()
+            if task in firsts
+        ]
+        better = sum(pair.gain > 1e-9 for pair in pairs)
+        worse = sum(pair.gain < -1e-9 for pair in pairs)
+        data.pairs_from = (
+            f"Held-out tasks, first sample of each, with the largest gain in score. Of {len(pairs)} tasks {better} "
+            f"gained, {worse} lost and {len(pairs) - better - worse} stayed the same; these are the best, not typical."
+        )
+    else:
+        pairs = [Pair(task, "", first, last) for task, (first, last) in firsts_lasts.items() if first is not last]
+        data.pairs_from = (
+            "No held-out evaluation was made, so these are training tasks that came more than once: the first and the "
+            "last episode, with the largest gain in score; the best, not typical."
+        )
+    pairs.sort(key=lambda pair: (-pair.gain, pair.task_id))
+    data.pairs = [pair for pair in pairs if pair.gain > 0][:PAIRS]
+
+
+def _by_task(evaluation: HeldOut) -> dict[str, HeldOutEpisode]:
+    found: dict[str, HeldOutEpisode] = {}
+    for episode in evaluation.episodes:
+        if episode.turns:
+            found.setdefault(episode.task_id, episode)
+    return found
+
+
+def score_of(episode: HeldOutEpisode) -> float:
+    return episode.best.score or 0.0 if episode.best is not None else 0.0
+
+
+def shown_turn(episode: HeldOutEpisode) -> heldout.HeldOutTurn:
+    """The turn that stands for the episode: the best one, or the first where nothing was scored."""
+    return episode.best or episode.turns[0]
+
+
+def standard_error(share: float, n: int) -> float:
+    """Of a share among n independent samples: √(p(1-p)/n)."""
+    return math.sqrt(max(0.0, share * (1 - share)) / n) if n else 0.0
+
+
+def mean_of(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def moving_mean(values: list[float | None], width: int) -> list[float | None]:
+    """Of the last `width` values at each position."""
+    return [mean_of(values[max(0, n + 1 - width) : n + 1]) for n in range(len(values))]

@@ -1,0 +1,80 @@
+"""`kernelmill sft`: supervised training that makes the policy which reinforcement starts from.
+
+kernelmill sft --config configs/demo-sft.toml
+kernelmill sft --config configs/demo-sft.toml steps=200 data.count=5000 out=/tmp/policy
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[Any]") -> None:
+    parser = subparsers.add_parser(
+        "sft",
+        help="make a starting policy by supervised training",
+        description="Make a small policy by supervised training on generated pairs of tasks and kernels.",
+    )
+    parser.add_argument("--config", required=True, metavar="FILE", help="recipe, e.g. configs/demo-sft.toml")
+    parser.add_argument(
+        "--compile", action="store_true", help="compile the model: pays off above some 500 steps on a GPU"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="print the resolved recipe and leave")
+    parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="changes to the recipe")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from configs.load import load_sft
+
+    config = load_sft(args.config, args.overrides)
+    if args.dry_run:
+        print(config.model_dump_json(indent=2))
+        return 0
+    summary = _make(config, args.compile)
+    print(f"{config.out}: {summary['parameters']:,} parameters, loss {summary['loss_curve'][-1][1]:.4f}")
+    return 0
+
+
+def _make(config: Any, compile_model: bool) -> dict[str, Any]:
+    import torch
+
+    from configs.load import ConfigError
+    from core.training.sft import SftSettings
+    from core.training.sft_data import Shares
+    from core.training.sft_policy import Architecture, PolicyRecipe, make_policy
+
+    data = config.data
+    if data.kind == "jsonl" and not Path(data.path).is_file():
+        raise ConfigError(
+            f"data.path = {data.path!r} is no file: name JSON Lines of messages, or set data.kind = 'composed'"
+        )
+    device = config.device if config.device != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device = 'cuda', but torch sees no GPU: set device = 'auto' or 'cpu'")
+    recipe = PolicyRecipe(
+        out=config.out,
+        model=config.model,
+        architecture=Architecture(**config.architecture.model_dump()),
+        training=SftSettings(
+            **config.model_dump(
+                include={"steps", "rows_per_step", "lr", "warmup_steps", "weight_decay", "grad_clip", "seed"}
+            ),
+            device=device,
+            compile=compile_model,
+        ),
+        shares=Shares(**{name: getattr(data, name) for name in Shares._fields}),
+        data_count=data.count,
+        data_seed=data.seed,
+        feedback=data.feedback,
+        data_path=data.path if data.kind == "jsonl" else "",
+    )
+    return make_policy(recipe, report=lambda line: print(line, file=sys.stderr, flush=True))
+
+
+if __name__ == "__main__":  # where the rest of the house is not installed (a bare GPU machine)
+    top = argparse.ArgumentParser(prog="python -m runners.sft")
+    add_parser(top.add_subparsers(required=True))
+    arguments = top.parse_args(["sft", *sys.argv[1:]])
+    sys.exit(arguments.run(arguments))

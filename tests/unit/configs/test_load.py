@@ -1,0 +1,74 @@
+from pathlib import Path
+
+import pytest
+
+from configs.load import ConfigError, load, load_sft
+
+RECIPES = sorted((Path(__file__).parents[3] / "configs").glob("*.toml"))
+
+
+def write(folder, text, name="run.toml"):
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.name)
+def test_every_recipe_loads(path):
+    (load_sft if "sft" in path.stem else load)(path)
+
+
+def test_overrides_win_over_the_file_and_the_file_over_its_base(tmp_path):
+    write(tmp_path, 'model.path = "m"\nrun.steps = 5\nsampler.group_size = 4\nlearner.lr = 1e-5', "base.toml")
+    path = write(tmp_path, 'extends = "base.toml"\n[sampler]\ngroup_size = 6\n')
+    config = load(path, ["learner.lr=2e-4", "run.name=mine"])
+    assert (config.run.steps, config.sampler.group_size, config.learner.lr) == (5, 6, 2e-4)
+    assert config.run.name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('model.path = "m"\nlerner.lr = 1', "unknown key lerner; did you mean learner?"),
+        ('model.path = "m"\nlearner.learning_rate = 1', "unknown key learner.learning_rate"),
+        ('model.path = "m"\nsampler.group_sise = 1', "did you mean sampler.group_size?"),
+        ('model.path = "m"\nlearner.group_size = 1', "did you mean sampler.group_size?"),
+        ('model.path = "m"\n[[tasks.train]]\nkind = "starter"\nspilt = "all"', "did you mean tasks.train[0].split?"),
+        ("run.steps = 3", "model: Field required"),
+        ('model.path = "m"\nrun.steps = 0', "run.steps: Input should be greater than or equal to 1, got 0"),
+        ('model.path = "m"\nrun.steps = "many"', "run.steps: Input should be a valid integer"),
+        ('model.path = "m"\nsampler.group_size = 1', "compares within a group"),
+        ('model.path = "m"\njudge.speed = "measured"', "needs a GPU"),
+        ('model.path = "m"\nrollout.temperature = 0', "can't be trained on"),
+        ('model.path = "m"\nrun.name = "Has Capitals"', "run.name: String should match pattern"),
+        ('model.path = "m"\n[[tasks.train]]\nkind = "folder"', "needs a path"),
+        ("model.path = ", "not valid TOML"),
+        ('extends = "run.toml"', "extends itself"),
+        ('extends = "gone.toml"', "no such config"),
+    ],
+)
+def test_bad_configs_say_what_is_wrong_in_one_line(tmp_path, text, said):
+    path = write(tmp_path, text)
+    with pytest.raises(ConfigError) as error:
+        load(path)
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("override", ["learner.lr", "=3", "model.path.x=1"])
+def test_bad_overrides_are_refused(tmp_path, override):
+    path = write(tmp_path, 'model.path = "m"')
+    with pytest.raises(ConfigError, match="override"):
+        load(path, [override])
+
+
+def test_a_missing_recipe_names_the_nearest(tmp_path):
+    with pytest.raises(ConfigError, match=r"did you mean configs/demo.toml"):
+        load(tmp_path / "demoo.toml")
+
+
+def test_the_identity_ignores_what_may_differ_between_actors(tmp_path):
+    path = write(tmp_path, 'model.path = "m"')
+    same = load(path, ["rollout.groups_in_flight=2", "judge.workers=7", "learner.ranks=2", "run.steps=7"])
+    other = load(path, ["episodes.gamma=0.5"])
+    assert load(path).identity_hash() == same.identity_hash() != other.identity_hash()

@@ -1,0 +1,111 @@
+"""Figures from episodes, checked against values worked out by hand; held-out files; the table of names."""
+
+import ast
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+from core.columns import pack
+from core.episodes.episode import Episode, Turn, tombstone
+from core.evaluation.verdict import Verdict
+from core.record import heldout
+from core.record.files import RecordError
+from core.record.metrics import METRICS, batch_metrics, markdown
+from core.training.metrics import MAXIMA, SUMS, summary
+
+REPOSITORY = Path(__file__).parents[3]
+
+
+def turn(index: int, score: float, *, right: bool, speedup: float | None = None, version: int = 4) -> Turn:
+    verdict = Verdict(
+        candidate_key="k", kind="pass" if right else "fail", compiled=score > 0, correct=right, speedup=speedup
+    )
+    return Turn(
+        index=index,
+        prompt_ids=pack("ids", [1]),
+        completion_ids=pack("ids", [2, 3]),
+        logprobs=pack("logprobs", [-1.0, -1.0]),
+        versions=pack("versions", [version, version + 1]),
+        candidate="source",
+        verdict=verdict,
+        score=score,
+    )
+
+
+def episode(index: int, *turns: Turn) -> Episode:
+    return Episode(group_id="g", index=index, task_id="t", turns=turns, generation_s=index + 1.0, judging_s=0.5)
+
+
+BATCH = [
+    episode(0, turn(0, 1.4, right=True, speedup=2.0)),
+    episode(1, turn(0, 0.1, right=False), turn(1, 0.4, right=True, speedup=0.5, version=3)),
+    episode(2, turn(0, 0.0, right=False), turn(1, 0.0, right=False)),
+    tombstone("g", 3, "t", "infra"),
+]
+
+
+def test_figures_worked_out_by_hand() -> None:
+    figures = batch_metrics(BATCH, version=6, max_turns=3)
+    assert figures["reward/mean"] == pytest.approx((1.4 + 0.4 + 0.0) / 3)
+    assert figures["reward/std"] == pytest.approx(math.sqrt((0.8**2 + 0.2**2 + 0.6**2) / 3))
+    assert figures["correct/any"] == pytest.approx(2 / 3)
+    assert [figures[f"correct/by_turn_{n}"] for n in (1, 2, 3)] == pytest.approx([1 / 3, 2 / 3, 2 / 3])
+    assert figures["compiled/turn_1"] == pytest.approx(2 / 3)
+    assert figures["repair/turn_2"] == pytest.approx(1 / 2)
+    assert figures["speedup/geomean"] == pytest.approx(1.0)
+    assert figures["turns/mean"] == pytest.approx(5 / 3)
+    assert figures["tokens/completion_mean"] == pytest.approx(10 / 3)
+    assert (figures["staleness/mean"], figures["staleness/max"]) == (pytest.approx(7 / 3), 3.0)
+    assert (figures["episodes/trained"], figures["episodes/rejected"]) == (3, 1)
+    assert (figures["time/generation_s"], figures["time/judging_s"]) == (2.0, 0.5)
+
+
+def test_a_figure_that_nothing_speaks_for_is_absent() -> None:
+    assert batch_metrics([tombstone("g", 0, "t", "infra")]) == {}
+    assert batch_metrics([tombstone("g", 0, "t", "infra")], version=1) == {
+        "episodes/trained": 0.0,
+        "episodes/rejected": 1.0,
+    }
+    solved = batch_metrics([episode(0, turn(0, 0.4, right=True))])
+    assert "repair/turn_2" not in solved and "speedup/geomean" not in solved and "staleness/max" not in solved
+
+
+def test_every_figure_is_in_the_table_and_the_page_agrees() -> None:
+    names = {metric.name for metric in METRICS}
+    figures = batch_metrics(BATCH, version=6)
+    assert {name if "by_turn" not in name else "correct/by_turn_N" for name in figures} <= names
+    assert len(names) == len(METRICS)
+    assert set(summary([1.0] * len(SUMS), [1.0] * len(MAXIMA))) <= names
+    assert (REPOSITORY / "docs" / "metrics.md").read_text() == markdown()
+
+
+def test_what_actors_report_is_in_the_table() -> None:
+    """Literal keys of every `gauges` method, and the learner's stage times."""
+    told: set[str] = set()
+    sources = [*(REPOSITORY / "actors").glob("*.py"), *(REPOSITORY / "core").rglob("*.py")]
+    for path in sources:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in ("gauges", "_beat"):
+                keys = [key for part in ast.walk(node) if isinstance(part, ast.Dict) for key in part.keys]
+                told |= {key.value for key in keys if isinstance(key, ast.Constant)}
+            if path.parent.name == "actors" and isinstance(node, ast.Constant) and isinstance(node.value, str):
+                told |= {node.value} if re.fullmatch(r"time/\w+", node.value) else set()
+    assert {"loop_lag_ms", "verdicts_total", "time/wait_s"} <= told, "the search finds what is there"
+    assert told <= {metric.name for metric in METRICS}
+
+
+def test_held_out_files_keep_figures_and_kernels(tmp_path: Path) -> None:
+    made = heldout.HeldOut.of(BATCH, version=6, step=6, seed=3, sources={"t": "class Model: ..."})
+    made.save(tmp_path / heldout.AFTER)
+    read = heldout.load(tmp_path / heldout.AFTER)
+    assert read == made
+    assert read is not None and (read.tasks, read.figures) == (1, batch_metrics(BATCH))
+    best = read.episodes[1].best
+    assert best is not None and best.score == 0.4 and best.verdict is not None and best.verdict.speedup == 0.5
+    assert read.episodes[3].best is None
+    assert heldout.load(tmp_path / heldout.BEFORE) is None
+    (tmp_path / heldout.BEFORE).write_text('{"version": "x"}')
+    with pytest.raises(RecordError, match=r"heldout-before.json is no held-out evaluation"):
+        heldout.load(tmp_path / heldout.BEFORE)

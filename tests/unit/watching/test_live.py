@@ -1,0 +1,137 @@
+"""The terminal view: what it shows for a run, at two widths, and what it prints where there is no terminal."""
+
+import io
+
+import msgspec
+import pytest
+import scene
+from rich.console import Console
+
+from runners.live import View, duration, number, render, sparkline
+from runners.live_state import LiveState, Rate
+
+
+def watched(until_step: int, steps: int = 60) -> tuple[LiveState, float]:
+    """The state in the middle of a run, and the time."""
+    state, now = LiveState(), scene.START
+    state.feed({"type": "run", "name": "demo", "steps": steps, "started_at": scene.START, "max_staleness": 2})
+    for message in scene.messages(steps):
+        state.feed(msgspec.to_builtins(message))
+        if isinstance(message, scene.Step):
+            now = message.at
+            if message.kind == "step" and message.step == until_step:
+                return state, now
+    return state, now
+
+
+def text(state: LiveState, now: float, width: int) -> str:
+    console = Console(width=width, file=io.StringIO(), force_terminal=True, record=True)
+    console.print(render(state, now))
+    return console.export_text()
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_picture_holds_what_a_person_asks_for(width: int) -> None:
+    state, now = watched(20)
+    state.feed({"type": "queues", "requests": 3, "evaluations": 12, "episodes": 5})
+    state.feed({"type": "actor", "actor": "evaluator-1", "kind": "evaluator", "state": "restarting", "restarts": 2})
+    account = {"submitted": 768, "trained": 740, "rejected": {"infra": 12}, "pending": 16}
+    state.feed({"type": "ledger", "balanced": True, "episodes": account})
+    state.feed({"type": "error", "actor": "evaluator-1", "text": "child killed [bold]\x1b[31m by 9", "at": now})
+    shown = text(state, now + 1, width)
+    assert all(len(line) <= width for line in shown.splitlines())
+    assert "step 20/60" in shown and " left" in shown
+    assert f"{state.latest['reward/mean']:.3f}  mean {state.moving_mean('reward/mean'):.3f}" in shown
+    assert f"turn 1 {100 * state.latest['correct/by_turn_1']:.0f} %" in shown
+    assert "requests 3  evaluations 12  episodes 5" in shown
+    assert "kernels/s" in shown and "tokens/s" in shown
+    assert "restarting" in shown and "learner-1" in shown
+    assert "768 = 740 trained + 12 rejected + 16 pending" in shown
+    assert "child killed [bold] [31m by 9" in shown, "markup is shown, control characters are not"
+    assert "of at most 2" in shown
+
+
+def test_before_the_first_step_it_says_so() -> None:
+    state = LiveState()
+    assert "no step yet" in text(state, 0.0, 80) and "warming up" in text(state, 0.0, 80)
+    state.feed({"type": "note", "text": "measuring held-out tasks before training"})
+    state.feed({"type": "something new", "field": 1})
+    assert "measuring held-out tasks before training" in text(state, 0.0, 80)
+
+
+def test_an_unbalanced_ledger_and_a_broken_bound_are_shouted() -> None:
+    state, now = watched(5)
+    state.max_staleness = 0
+    state.feed({"type": "ledger", "balanced": False,
+                "episodes": {"submitted": 1, "trained": 2, "rejected": {}, "pending": 0}})  # fmt: skip
+    console = Console(width=100, file=io.StringIO(), force_terminal=True, record=True, color_system="truecolor")
+    console.print(render(state, now))
+    styled = console.export_text(styles=True)
+    assert "NOT balanced: 1 = 2 trained" in styled
+    assert "\x1b[31mmean" in styled
+
+
+def test_a_rollback_takes_its_steps_back() -> None:
+    state, _ = watched(60)
+    assert [step for step, _, _ in state.steps] == list(range(1, 61))
+    assert state.incarnation == 1 and not state.finished
+    state.feed({"type": "step", "kind": "incarnation", "incarnation": 2, "step": 40})
+    assert state.done == 40
+    state.feed({"type": "step", "kind": "step", "incarnation": 1, "step": 61, "at": 0.0})
+    assert state.done == 40, "a zombie's step does not show"
+    state.feed({"type": "step", "kind": "finished", "incarnation": 2, "step": 60})
+    assert state.finished and state.left_s(0.0) == 0.0
+
+
+def test_time_left_goes_by_the_steps_made() -> None:
+    state = LiveState(steps_total=10)
+    for step in range(1, 5):
+        state.feed({"type": "step", "kind": "step", "incarnation": 1, "step": step, "at": 100.0 + 8 * step})
+    assert state.left_s(132.0) == pytest.approx(48.0)
+    assert state.left_s(136.0) == pytest.approx(44.0)
+
+
+def test_health_goes_by_the_age_of_the_last_beat() -> None:
+    state = LiveState()
+    state.feed({"type": "actor", "actor": "a", "kind": "learner", "state": "starting"})
+    assert state.actors["a"].health(0.0, 7.0) == "starting"
+    state.feed({"type": "beat", "actor": "a", "kind": "learner", "at": 10.0, "version": 3, "held": [{}]})
+    assert [state.actors["a"].health(now, 7.0) for now in (12.0, 14.0, 18.0)] == ["ok", "late", "silent"]
+    state.feed({"type": "actor", "actor": "a", "state": "failed", "restarts": 4})
+    assert state.actors["a"].health(12.0, 7.0) == "failed"
+
+
+def test_rates_survive_a_restart() -> None:
+    rate = Rate()
+    assert rate.per_s(0.0) is None
+    for at, total in ((0.0, 1000.0), (5.0, 1050.0), (10.0, 20.0)):
+        rate.see("generator-1", total, at)
+    assert rate.per_s(10.0) == pytest.approx((50 + 20) / 10)
+    assert rate.per_s(36.0) == pytest.approx(20 / 30)
+    assert rate.per_s(100.0) == 0.0
+
+
+def test_without_a_terminal_each_step_is_a_line() -> None:
+    out = io.StringIO()
+    with View(Console(file=out, width=80, force_terminal=False)) as view:
+        view.feed({"type": "run", "name": "demo", "steps": 8}, 0.0)
+        for message in scene.messages(8):
+            view.feed(msgspec.to_builtins(message), getattr(message, "at", 0.0))
+            view.refresh(0.0)
+        view.feed({"type": "note", "text": "measuring held-out tasks"}, 0.0)
+        view.feed({"type": "note", "text": "measuring held-out tasks"}, 0.0)
+    lines = out.getvalue().splitlines()
+    steps = [line for line in lines if line.startswith("step ")]
+    assert [int(line.split()[1].split("/")[0]) for line in steps] == [1, 2, 3, 4, 2, 3, 4, 5, 6, 7, 8]
+    assert "reward " in steps[0] and "correct by turn " in steps[0] and "\x1b" not in out.getvalue()
+    assert "the learner goes on from step 1" in lines
+    assert any(line.startswith("trouble  sampler-1  learner-1 died") for line in lines)
+    assert lines.count("measuring held-out tasks") == 1
+
+
+def test_small_words() -> None:
+    assert [duration(s) for s in (0.4, 59.4, 310, 7500)] == ["0 s", "59 s", "5 min 10 s", "2 h 05 min"]
+    assert [number(v) for v in (0.42, 6.14, 310.2, 3100, 2_400_000)] == ["0.42", "6.1", "310", "3.1k", "2.4M"]
+    assert sparkline([0, 1, 2, 7], 10) == "▁▂▃█"
+    assert sparkline([5, 5], 10) == "▁▁"
+    assert len(sparkline(range(1000), 40)) == 40
