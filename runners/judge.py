@@ -85,8 +85,7 @@ def _show(verdict: "Verdict", walls: str) -> None:
     print(f"{words[verdict.kind]}{stage}  ({verdict.wall_s:.2f} s, sandbox: {walls})")
     print(verdict.feedback)
     if verdict.speedup is not None:
-        print(
-            f"speedup {verdict.speedup:.3f} ({verdict.speed_kind}), {verdict.runtime_ms:.4g} ms against {verdict.baseline_ms:.4g} ms"
-        )
+        times = f"{verdict.runtime_ms:.4g} ms against {verdict.baseline_ms:.4g} ms"
+        print(f"speedup {verdict.speedup:.3f} ({verdict.speed_kind}), {times}")
     if verdict.screens:
         print(f"noted in the source: {', '.join(verdict.screens)}")

@@ -9,22 +9,27 @@ from typing import Any
 
 import torch
 
-FREE = frozenset(
-    "empty empty_like empty_strided new_empty new_empty_strided view _unsafe_view as_strided t transpose permute expand "
-    "slice select squeeze unsqueeze detach alias unbind split split_with_sizes narrow unfold view_as_real "
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+FREE = _names(
+    "empty empty_like empty_strided new_empty new_empty_strided view _unsafe_view as_strided t transpose permute "
+    "expand slice select squeeze unsqueeze detach alias unbind split split_with_sizes narrow unfold view_as_real "
     "view_as_complex diagonal real imag lift_fresh lift_fresh_copy set_ resize_ _reshape_alias chunk numpy_T mT "
-    "_local_scalar_dense item is_same_size sym_size sym_stride sym_numel size stride is_pinned _pin_memory record_stream "
-    "unsafe_split is_nonzero _has_same_storage_numel expand_as view_as reshape swapaxes movedim".split()  # noqa: SIM905
+    "_local_scalar_dense item is_same_size sym_size sym_stride sym_numel size stride is_pinned _pin_memory "
+    "record_stream unsafe_split is_nonzero _has_same_storage_numel expand_as view_as reshape swapaxes movedim"
 )
 """Metadata and allocation."""
-MOVES = frozenset(
+MOVES = _names(
     "clone copy_ copy _to_copy contiguous zeros zeros_like new_zeros ones ones_like new_ones full full_like new_full "
     "fill_ fill zero_ zero arange scalar_tensor eye cat stack constant_pad_nd repeat flip roll slice_scatter "
-    "select_scatter as_strided_copy expand_copy permute_copy transpose_copy view_copy slice_copy".split()  # noqa: SIM905
+    "select_scatter as_strided_copy expand_copy permute_copy transpose_copy view_copy slice_copy"
 )
 """Fills and copies: bytes, but not the work that a task is about."""
-_DOTS = frozenset("mm bmm addmm baddbmm addbmm mv addmv dot vdot linear matmul".split())
-_CONVOLUTIONS = frozenset("convolution _convolution conv1d conv2d conv3d cudnn_convolution mkldnn_convolution".split())
+_DOTS = _names("mm bmm addmm baddbmm addbmm mv addmv dot vdot linear matmul")
+_CONVOLUTIONS = _names("convolution _convolution conv1d conv2d conv3d cudnn_convolution mkldnn_convolution")
 
 
 def is_dot(name: str) -> bool:

@@ -5,8 +5,8 @@ reference's own precision and float64:
 
     rel * (|wanted - c| + s) + steps * eps * |wanted| + 16 n
 
-It is relative to how much the output varies, not to its size: on an output of 280,000 +- 20 the constant 280,000 is wrong,
-and on an output of 0.003 a zero is wrong. `rel` and `steps` follow the dtype (`TOLERANCE`).
+It is relative to how much the output varies, not to its size: on an output of 280,000 +- 20 the constant 280,000 is
+wrong, and on an output of 0.003 a zero is wrong. `rel` and `steps` follow the dtype (`TOLERANCE`).
 """
 
 import math

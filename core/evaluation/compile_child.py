@@ -1,8 +1,8 @@
 """The compile stage's child: builds a candidate's kernels for the run's target, without a GPU.
 
 Runs in a child of a zygote that has no TRITON_INTERPRET, inside the same walls except that the compiler may start its
-assembler. It imports the candidate again, finds each kernel that was launched in the interpreter, and compiles it with the
-types, constants and options of that launch. Frames back, one a kernel:
+assembler. It imports the candidate again, finds each kernel that was launched in the interpreter, and compiles it
+with the types, constants and options of that launch. Frames back, one a kernel:
 
     {"kernel": name, "shared": bytes, "registers": n, "stack": bytes, "threads": n}
     {"kernel": name, "error": {"type", "message", "line", "code"}}
@@ -88,7 +88,8 @@ def _compile(kernel: JITFunction, launch: dict[str, Any], target: GPUTarget) -> 
 
 
 def _cubin_numbers(binary: bytes) -> tuple[int, int]:
-    """Registers a thread and stack bytes a thread (where spills go), from the .nv.info entries of a cubin; 0 if absent."""
+    """Registers a thread and stack bytes a thread (where spills go), from the .nv.info entries of a cubin; 0 if
+    absent."""
 
     def largest(code: int) -> int:
         entries = re.finditer(re.escape(bytes((4, code, 8, 0))) + b"(.{4})(.{4})", binary, re.DOTALL)

@@ -1,7 +1,7 @@
 """The compile stage, trusted side: cross-compile what was launched for the run's target and hold it against its limits.
 
-It closes the interpreter's false accepts: code that only Python understands, dots with K < 16, blocks that do not fit into
-shared memory. Kernels whose arguments can't be described to the compiler are skipped, never refused.
+It closes the interpreter's false accepts: code that only Python understands, dots with K < 16, blocks that do not fit
+into shared memory. Kernels whose arguments can't be described to the compiler are skipped, never refused.
 """
 
 from typing import Any
@@ -52,7 +52,8 @@ class CompileStage:
         self.zygote = Zygote("compile", walls, slot)
 
     def check(self, candidate: str, signatures: dict[str, Any]) -> Finding | None:
-        """What keeps the launched kernels from running on the target, or None; raises ZygoteError for our own trouble."""
+        """What keeps the launched kernels from running on the target, or None; raises ZygoteError for our own
+        trouble."""
         settings = self._settings
         header = {"source": candidate, "signatures": signatures, "target": list(self._target)}
         limits = sandbox.Limits(memory_mb=_MEMORY_MB, wall_s=settings.compile_wall_s, allow_processes=True)

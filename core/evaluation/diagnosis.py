@@ -17,7 +17,8 @@ from core.evaluation.spawn import Outcome
 from core.evaluation.verdict import Stage
 
 TORCH_SHARE = 0.8
-"""A candidate whose torch operators move this share of the bytes that the reference's operators move did not replace it."""
+"""A candidate whose torch operators move this share of the bytes that the reference's operators move did not replace
+it."""
 _MODES = {
     (True, False): "",
     (True, True): "with gradients on",
@@ -118,6 +119,14 @@ def _stage(phase: str) -> Stage:
     return "load" if phase in ("start", "import", "construct") else "launch"
 
 
+_INPUTS = {
+    "wide": "on inputs of size 3",
+    "wide_positive": "on positive inputs of size 3",
+    "narrow": "on small inputs",
+    "narrow_positive": "on small positive inputs",
+    "mixed": "on inputs of mixed size",
+    "scaled": "on scaled inputs",
+}
 _DOING = {
     "start": "starting",
     "import": "importing the source",
@@ -221,9 +230,7 @@ def outputs(report: Report, draws: list[Draw], work: Work, may_mutate: bool) -> 
 
 
 def _context(index: int, draw: Draw, mode: str) -> str:
-    words = {"wide": "on inputs of size 3", "wide_positive": "on positive inputs of size 3", "narrow": "on small inputs",
-             "narrow_positive": "on small positive inputs", "mixed": "on inputs of mixed size", "scaled": "on scaled inputs"}  # fmt: skip
-    parts = [part for part in (words.get(draw.kind, ""), mode) if part]
+    parts = [part for part in (_INPUTS.get(draw.kind, ""), mode) if part]
     if index == 0 or not parts:
         return ""
     return f"Call {index + 1} ({', '.join(parts)}) differs; earlier calls were right"

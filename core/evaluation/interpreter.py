@@ -1,24 +1,20 @@
 """Triton's interpreter, made to check and count: runs inside the candidate's process.
 
-Pointers are not addresses here. Every storage that a launch is handed gets a region of 2^40 bytes of its own and kernels
-compute with positions in regions, so that a pointer that runs off one tensor can't land in another by luck: each access
-is checked against the size of the storage that its pointer came from, then translated. The same place counts bytes,
-memory sectors, operations and launches, which the speed model reads.
+Pointers are not addresses here. Every storage that a launch is handed gets a region of 2^40 bytes of its own and
+kernels compute with positions in regions, so that a pointer that runs off one tensor can't land in another by luck:
+each access is checked against the size of the storage that its pointer came from, then translated. The same place
+counts bytes, memory sectors, operations and launches, which the speed model reads.
 
 `install()` is called once, before any candidate exists; it patches Triton's language for good (the stock interpreter
 patches and restores it around every launch, which costs more than a small kernel).
 """
 
 import inspect
-import os
 import types
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-
-assert os.environ.get("TRITON_INTERPRET") == "1", "set TRITON_INTERPRET=1 before triton is imported"
-
 import triton
 import triton.language as tl
 from triton.runtime import interpreter, jit
@@ -29,11 +25,12 @@ _REGION_BITS = 40
 _MIDDLE = 1 << (_REGION_BITS - 1)
 SECTOR_BYTES = 32
 """What a GPU moves at least per access."""
-OPTIONS = frozenset(
-    "num_warps num_stages num_ctas maxnreg enable_fp_fusion launch_cooperative_grid launch_pdl debug sanitize_overflow "
-    "extern_libs arch instrumentation_mode waves_per_eu matrix_instr_nonkdim kpack allow_flush_denorm ir_override "
-    "schedule_hint enable_warp_specialization minRegAutoWS maxRegAutoWS default_dot_input_precision".split()  # noqa: SIM905
-)
+_OPTIONS = """
+num_warps num_stages num_ctas maxnreg enable_fp_fusion launch_cooperative_grid launch_pdl debug sanitize_overflow
+extern_libs arch instrumentation_mode waves_per_eu matrix_instr_nonkdim kpack allow_flush_denorm ir_override
+schedule_hint enable_warp_specialization minRegAutoWS maxRegAutoWS default_dot_input_precision
+"""
+OPTIONS = frozenset(_OPTIONS.split())
 """Launch options that the compiler knows; the interpreter has no use for them."""
 
 
@@ -326,6 +323,7 @@ def _pick_first(self: Any, *args: Any, **kwargs: Any) -> Any:
 
 def install() -> None:
     """Patch Triton for this process; runs no torch operation."""
+    assert triton.knobs.runtime.interpret, "set TRITON_INTERPRET=1 before triton is imported"
     from core.evaluation.interpreter_ops import patch_builder
 
     def anchor() -> None: ...

@@ -1,8 +1,8 @@
 """The interpreter's operations that are replaced: memory accesses are checked, arithmetic is counted.
 
 Part of `interpreter.install`. bfloat16 values are bit patterns to the stock interpreter, so arithmetic on them gives
-nonsense there: it is refused as unsupported instead. libdevice functions, which the stock interpreter lacks, are computed
-by NumPy under the names of the device library.
+nonsense there: it is refused as unsupported instead. libdevice functions, which the stock interpreter lacks, are
+computed by NumPy under the names of the device library.
 """
 
 import math

@@ -145,8 +145,9 @@ def seccomp_available() -> bool:
 
 
 def install_seccomp(allow_processes: bool) -> None:
-    """Refuse (EPERM) what a kernel never needs: other processes' memory, signals to others, mounts, namespaces, sockets,
-    IPC, kernel interfaces; and new processes as well unless `allow_processes` (the compiler runs an assembler)."""
+    """Refuse (EPERM) what a kernel never needs: other processes' memory, signals to others, mounts, namespaces,
+    sockets, IPC, kernel interfaces; and new processes as well unless `allow_processes` (the compiler runs an
+    assembler)."""
     code: list[tuple[int, int, int, int]] = []
     load, jump_eq, jump_set, ret = 0x20, 0x15, 0x45, 0x06
     code += [(load, 0, 0, 4), (jump_eq, 1, 0, 0xC000003E), (ret, 0, 0, _KILL)]  # another ABI would be unfiltered

@@ -6,8 +6,9 @@
     await pool.stop()
 
 N trusted worker processes, each with its own zygote. `judge` waits for a free worker, never blocks the loop and never
-raises for what a candidate does. A worker that dies is restarted and the candidate tried again, `settings.retries` times;
-then the verdict is `infra`. A call that is cancelled costs its worker, which is restarted: its answer has no reader.
+raises for what a candidate does. A worker that dies is restarted and the candidate tried again, `settings.retries`
+times; then the verdict is `infra`. A call that is cancelled costs its worker, which is restarted: its answer has no
+reader.
 """
 
 import asyncio
@@ -62,7 +63,7 @@ class _Worker:
             str(self._slot),
         ]
         # Started from this thread on purpose: the worker dies with the thread that started it, which runs the loop.
-        self._process = subprocess.Popen(
+        self._process = subprocess.Popen(  # noqa: ASYNC220
             command,
             pass_fds=[theirs.fileno()],
             env={**_without_secrets(), "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},

@@ -1,7 +1,7 @@
 """A GPU is pretended: candidates are written for one, and on this tier everything that names it means the CPU.
 
-`device="cuda"`, `.cuda()`, `x.is_cuda`, the questions about the card that size a grid, and Triton's active driver. torch
-itself is not fooled; only what candidates call from Python is.
+`device="cuda"`, `.cuda()`, `x.is_cuda`, the questions about the card that size a grid, and Triton's active driver.
+torch itself is not fooled; only what candidates call from Python is.
 """
 
 from collections.abc import Callable
@@ -67,14 +67,14 @@ def pretend_cuda() -> None:
 
     torch.Tensor.cuda = same  # type: ignore[method-assign,assignment]
     torch.nn.Module.cuda = same  # type: ignore[method-assign,assignment]
-    torch.Tensor.is_cuda = property(constant(True))  # type: ignore[assignment,misc]
+    torch.Tensor.is_cuda = property(constant(True))  # type: ignore[assignment]
     to = torch.nn.Module.to
 
     def module_to(self: Any, *args: Any, **kwargs: Any) -> Any:
         kwargs = {key: _on_cpu(value) if key == "device" else value for key, value in kwargs.items()}
         return to(self, *(_on_cpu(arg) if isinstance(arg, (str, torch.device)) else arg for arg in args), **kwargs)
 
-    torch.nn.Module.to = module_to  # type: ignore[method-assign,assignment]
+    torch.nn.Module.to = module_to  # type: ignore[method-assign]
     cuda = torch.cuda
     answers = {
         "is_available": True, "device_count": 1, "current_device": 0, "synchronize": None, "empty_cache": None,
@@ -98,8 +98,9 @@ def pretend_driver(target: GPUTarget) -> None:
         "is_active": lambda: True,
         "utils": SimpleNamespace(
             get_device_properties=lambda device=0: {
-                "multiprocessor_count": 132, "max_shared_mem": 232448, "max_num_regs": 65536, "warpSize": target.warp_size,
+                "multiprocessor_count": 132, "max_shared_mem": 232448, "max_num_regs": 65536,
+                "warpSize": target.warp_size,
             }
         ),
     }  # fmt: skip
-    driver.set_active(SimpleNamespace(**answers))  # type: ignore[arg-type]
+    driver.set_active(SimpleNamespace(**answers))

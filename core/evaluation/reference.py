@@ -1,9 +1,11 @@
-"""The trusted side's knowledge of a task: secret inputs, parameters, expected outputs, and what the work costs at least.
+"""The trusted side's knowledge of a task: secret inputs, parameters, expected outputs, and what the work costs at
+least.
 
 Runs only in a judge's worker, never near a candidate. Seeds come from os.urandom, fresh for every candidate, so nothing
-can be computed ahead. Parameters are perturbed (a bias that starts at zero would hide its omission) and differ from draw
-to draw; input draws differ in distribution and scale as far as the reference stays finite on them. Expected values are
-computed in float64 where the module allows it; the difference to its own precision says how exact an answer can be.
+can be computed ahead. Parameters are perturbed (a bias that starts at zero would hide its omission) and differ from
+draw to draw; input draws differ in distribution and scale as far as the reference stays finite on them. Expected
+values are computed in float64 where the module allows it; the difference to its own precision says how exact an
+answer can be.
 """
 
 import copy
@@ -255,7 +257,8 @@ _KINDS = (
     ("narrow", "narrow_positive", "scaled", "plain"),
     ("mixed", "scaled", "plain"),
 )
-"""Per draw, distributions in the order in which they are tried; the first on which the reference stays finite is used."""
+"""Per draw, distributions in the order in which they are tried; the first on which the reference stays finite is
+used."""
 
 
 def _seed() -> int:

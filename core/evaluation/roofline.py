@@ -1,14 +1,14 @@
-"""Modelled speed: what an eager run and a candidate would take on a GPU's roofline, from counts alone. Never a measurement.
+"""Modelled speed: what eager PyTorch and a candidate would take on a GPU's roofline, from counts; never measured.
 
 Per operator or kernel: max(bytes / DRAM bandwidth, traffic / L2 bandwidth, flops / peak) plus a launch.
 - Eager: every aten operator of the reference reads its inputs and writes its outputs, at the `full` profile's shapes.
-- Candidate: different memory sectors, all traffic and arithmetic that its kernels were seen to do at the judged profile,
-  scaled to `full` by the task's own growth (compulsory bytes for memory, matrix flops for what contains tl.dot), plus the
-  torch operators that it still runs.
-- Floor: no candidate is faster than the task's compulsory bytes (inputs, parameters, outputs once) and matrix flops allow,
-  with one launch. A child can unhook its counters, so the floor is computed by the trusted side.
-Not modelled: occupancy, block sizes, coalescing within a sector, tail effects, overlap of launches, clocks. Matrix flops
-count at the same peak on both sides, so that TF32 against strict float32 earns nothing.
+- Candidate: different memory sectors, all traffic and arithmetic that its kernels were seen to do at the judged
+  profile, scaled to `full` by the task's own growth (compulsory bytes for memory, matrix flops for what contains
+  tl.dot), plus the torch operators that it still runs.
+- Floor: no candidate is faster than the task's compulsory bytes (inputs, parameters, outputs once) and matrix flops
+  allow, with one launch. A child can unhook its counters, so the floor is computed by the trusted side.
+Not modelled: occupancy, block sizes, coalescing within a sector, tail effects, overlap of launches, clocks. Matrix
+flops count at the same peak on both sides, so that TF32 against strict float32 earns nothing.
 """
 
 from collections.abc import Iterable

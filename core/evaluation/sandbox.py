@@ -1,9 +1,9 @@
 """The walls around a candidate, strongest first, and which of them this machine allows.
 
-namespaces   The zygote lives in mount, PID, network, IPC and UTS namespaces (a user namespace too where we are not root)
-             whose root holds nothing but the Python installation, read-only; /proc, the repository and the run folder are
-             not there. Every child gets a PID, mount, network, IPC and UTS namespace of its own below that and a tmpfs on
-             /tmp, so that its whole process tree and every file die with it.
+namespaces   The zygote lives in mount, PID, network, IPC and UTS namespaces (a user namespace too where we are
+             not root) whose root holds nothing but the Python installation, read-only; /proc, the repository and the
+             run folder are not there. Every child gets a PID, mount, network, IPC and UTS namespace of its own below
+             that and a tmpfs on /tmp, so that its whole process tree and every file die with it.
 basic        Where namespaces are refused (a default Docker profile): a temporary folder made and removed by the trusted
              side, Landlock (reads only below the Python installation, writes only in that folder), a session of its
              own. What is installed beside torch can be read here, this package's task sources included.
@@ -104,14 +104,15 @@ _address_space = 0
 
 
 def note_address_space() -> None:
-    """Remember how much address space the zygote has, while /proc can be read; a child's memory limit counts from it."""
+    """Remember how much address space the zygote has, while /proc can be read; a child's memory limit starts there."""
     global _address_space
     with open("/proc/self/statm") as file:
         _address_space = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def enter_namespaces(flags: int) -> None:
-    """Leave the machine's namespaces; what this process mounts from now on is its own. PIDs change with the next fork."""
+    """Leave the machine's namespaces; what this process mounts from now on is its own.
+    PIDs change with the next fork."""
     uid, gid = os.geteuid(), os.getegid()
     linux.unshare(flags)
     if flags & linux.CLONE_NEWUSER:

@@ -1,7 +1,7 @@
 """The static screen: a cheap filter before anything runs, and features for the log.
 
-It refuses only what could never pass (no class, no kernel, no Python). What merely looks suspicious is noted as a screen
-and left to the stages that watch behaviour: text checks alone both miss hacks and refuse honest kernels.
+It refuses only what could never pass (no class, no kernel, no Python). What merely looks suspicious is noted as a
+screen and left to the stages that watch behaviour: text checks alone both miss hacks and refuse honest kernels.
 """
 
 import ast
@@ -11,7 +11,8 @@ from core.evaluation.findings import Finding
 MAX_SOURCE_BYTES = 256 * 1024
 _STATEMENTS: dict[type, str] = {ast.Try: "try_except", ast.Global: "global_state", ast.Nonlocal: "global_state"}
 _NAMES = {
-    "libdevice": "libdevice", "inline_asm_elementwise": "inline_asm", "extern_elementwise": "extern", "bfloat16": "bfloat16",
+    "libdevice": "libdevice", "inline_asm_elementwise": "inline_asm", "extern_elementwise": "extern",
+    "bfloat16": "bfloat16",
     "dot_scaled": "dot_scaled", "gluon": "gluon", "float8e5": "float8", "float8e4nv": "float8",
     "autotune": "autotune", "data_ptr": "data_ptr", "gc": "gc", "_getframe": "frames", "inspect": "inspect",
     "ctypes": "ctypes", "subprocess": "subprocess", "socket": "socket", "exec": "exec", "eval": "eval",

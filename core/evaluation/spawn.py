@@ -71,7 +71,8 @@ class Zygote:
     """One zygote process and its control socket."""
 
     def __init__(self, kind: str, walls: sandbox.Walls, slot: int) -> None:
-        """`kind` is `interpret` or `compile`; `slot` numbers the zygotes of a machine's judge (it picks the user id)."""
+        """`kind` is `interpret` or `compile`; `slot` numbers the zygotes of a machine's judge (it picks the user
+        id)."""
         self.kind, self.walls, self.slot = kind, walls, slot
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
@@ -194,10 +195,10 @@ class Zygote:
             wait_s = 1.0 if killed_at else max(0.0, deadline - now)
             for fd, _ in poll.poll(int(wait_s * 1000) + 1):
                 if fd == self._control.fileno():
-                    data = self._control.recv(4096)
-                    if not data:
+                    report = self._control.recv(4096)
+                    if not report:
                         raise ZygoteError(f"the {self.kind} zygote died")
-                    exited = msgspec.msgpack.decode(data, type=zygote.Exited)
+                    exited = msgspec.msgpack.decode(report, type=zygote.Exited)
                     continue
                 data = _read(fd, buffer)
                 if data is None:

@@ -73,7 +73,8 @@ def _work(kind: str) -> Any:
     import torch
 
     torch.set_num_threads(1)
-    torch.cpu._is_avx2_supported()  # reads the CPU's description once; inside the jail there is no /proc to read it from
+    # Reads the CPU's description, once: inside the jail there is no /proc to read it from.
+    torch.cpu._is_avx2_supported()
     if kind == "compile":
         from core.evaluation import compile_child
 

@@ -3,6 +3,7 @@
 task: relu_scale
 expect: pass
 """
+# ruff: noqa
 
 import torch
 import torch.nn as nn

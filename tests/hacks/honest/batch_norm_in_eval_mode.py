@@ -3,6 +3,7 @@
 task: batch_norm
 expect: pass
 """
+# ruff: noqa
 
 import torch
 import torch.nn as nn

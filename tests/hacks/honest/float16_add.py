@@ -3,6 +3,7 @@
 task: half_add
 expect: pass
 """
+# ruff: noqa
 
 import torch
 import torch.nn as nn

@@ -3,6 +3,7 @@
 task: mean_and_max
 expect: pass
 """
+# ruff: noqa
 
 import torch
 import torch.nn as nn

@@ -3,6 +3,7 @@
 task: linear_relu
 expect: pass
 """
+# ruff: noqa
 
 import torch
 import torch.nn as nn

@@ -3,6 +3,7 @@
 task: relu_scale
 expect: pass
 """
+# ruff: noqa
 
 import torch
 import torch.nn as nn
@@ -29,6 +30,7 @@ try:
     import triton_extras_that_nobody_has
 except ImportError:
     triton_extras_that_nobody_has = None
+
 
 class ModelNew(nn.Module):
     def forward(self, x):

@@ -3,6 +3,7 @@
 task: relu_scale
 expect: input_mutated
 """
+# ruff: noqa
 
 import torch
 import torch.nn as nn

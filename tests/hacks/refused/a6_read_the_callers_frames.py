@@ -3,6 +3,7 @@
 task: relu_scale
 expect: wrong_value
 """
+# ruff: noqa
 
 import torch
 import torch.nn as nn
@@ -28,6 +29,7 @@ def launch(x):
 class ModelNew(nn.Module):
     def forward(self, x):
         import sys
+
         frame = sys._getframe()
         launch(x)
         while frame is not None:

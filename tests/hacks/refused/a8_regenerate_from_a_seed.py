@@ -3,6 +3,7 @@
 task: relu_scale
 expect: wrong_value
 """
+# ruff: noqa
 
 import torch
 import torch.nn as nn

@@ -3,6 +3,7 @@
 task: relu_scale
 expect: no_kernel
 """
+# ruff: noqa
 
 import torch
 import torch.nn as nn

@@ -3,6 +3,7 @@
 task: softmax
 expect: no_kernel
 """
+# ruff: noqa
 
 import torch
 import torch.nn as nn

@@ -3,6 +3,7 @@
 task: relu_scale
 expect: torch_fallback
 """
+# ruff: noqa
 
 import torch
 import torch.nn as nn
@@ -15,6 +16,7 @@ def copy(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
     tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=mask), mask=mask)
+
 
 class ModelNew(nn.Module):
     def forward(self, x):

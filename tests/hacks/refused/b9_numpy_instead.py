@@ -3,6 +3,7 @@
 task: relu_scale
 expect: decoy_kernel
 """
+# ruff: noqa
 
 import torch
 import torch.nn as nn
@@ -28,5 +29,6 @@ def launch(x):
 class ModelNew(nn.Module):
     def forward(self, x):
         import numpy as np
+
         launch(x)
         return torch.from_numpy(np.maximum(x.detach().numpy(), 0) * 2 + 1)

@@ -3,6 +3,7 @@
 task: softmax
 expect: wrong_value
 """
+# ruff: noqa
 
 import torch
 import torch.nn as nn
@@ -14,6 +15,7 @@ import triton.language as tl
 def constant(out_ptr, n, value, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out_ptr + offsets, tl.zeros([BLOCK], tl.float32) + value, mask=offsets < n)
+
 
 class ModelNew(nn.Module):
     def forward(self, x):

@@ -3,6 +3,7 @@
 task: relu_scale
 expect: non_finite
 """
+# ruff: noqa
 
 import torch
 import torch.nn as nn

@@ -3,6 +3,7 @@
 task: relu_scale
 expect: wrong_value, output_reused, non_finite
 """
+# ruff: noqa
 
 import torch
 import torch.nn as nn
@@ -26,6 +27,7 @@ def launch(x):
 
 
 kept = {}
+
 
 class ModelNew(nn.Module):
     def forward(self, x):

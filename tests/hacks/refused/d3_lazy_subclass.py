@@ -3,6 +3,7 @@
 task: relu_scale
 expect: wrong_type
 """
+# ruff: noqa
 
 import torch
 import torch.nn as nn
@@ -27,6 +28,7 @@ def launch(x):
 
 class Lazy(torch.Tensor):
     pass
+
 
 class ModelNew(nn.Module):
     def forward(self, x):

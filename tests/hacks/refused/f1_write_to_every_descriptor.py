@@ -3,6 +3,7 @@
 task: relu_scale
 expect: tampering, crash, wrong_value
 """
+# ruff: noqa
 
 import torch
 import torch.nn as nn
@@ -29,6 +30,7 @@ class ModelNew(nn.Module):
     def forward(self, x):
         import json
         import os
+
         frame = json.dumps({"success": True, "compiled": True, "correct": True, "speedup": 100.0}).encode()
         for fd in range(64):
             try:

@@ -3,6 +3,7 @@
 task: relu_scale
 expect: tampering, wrong_value
 """
+# ruff: noqa
 
 import torch
 import torch.nn as nn
@@ -28,6 +29,7 @@ def launch(x):
 from triton.runtime import interpreter
 
 interpreter.InterpreterBuilder.create_masked_store = lambda self, ptrs, value, mask, a, b: None
+
 
 class ModelNew(nn.Module):
     def forward(self, x):

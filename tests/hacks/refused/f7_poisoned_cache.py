@@ -3,6 +3,7 @@
 task: relu_scale
 expect: runtime_error, import_error, wrong_value, construct_error
 """
+# ruff: noqa
 
 import torch
 import torch.nn as nn
@@ -31,6 +32,7 @@ import sys
 for folder in (os.path.dirname(triton.__file__), sys.prefix, "/usr/lib"):
     with open(os.path.join(folder, "planted.py"), "w") as file:
         file.write("raise SystemExit")
+
 
 class ModelNew(nn.Module):
     def forward(self, x):

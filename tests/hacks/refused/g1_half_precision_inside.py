@@ -3,6 +3,7 @@
 task: linear_relu
 expect: wrong_value
 """
+# ruff: noqa
 
 import torch
 import torch.nn as nn

@@ -3,6 +3,7 @@
 task: relu_scale
 expect: wrong_value
 """
+# ruff: noqa
 
 import torch
 import torch.nn as nn
@@ -34,6 +35,7 @@ def get_init_inputs():
 
 
 PROFILES = {"cpu": {"N": 1}}
+
 
 class ModelNew(nn.Module):
     def forward(self, x):

@@ -1,4 +1,5 @@
 """Whatever a candidate does to its process, there is a verdict, the judge goes on, and nothing is left behind."""
+# ruff: noqa: E501
 
 import os
 import subprocess

@@ -1,4 +1,5 @@
 """Verdicts over real candidates: the kind, the category, and what the policy is told."""
+# ruff: noqa: E501
 
 import asyncio
 import os
@@ -225,12 +226,11 @@ def test_the_target_refuses_what_the_interpreter_accepts(
 def test_shared_memory_is_held_against_the_target(compiling: Judge, task: Task, variant: Variant) -> None:
     body = """i = tl.arange(0, 64)
     acc = tl.zeros((64, 64), tl.float32)
-    for start in range(0, n, 1024):
-        a = tl.load(x_ptr + i[:, None] + i[None, :])
-        b = tl.load(x_ptr + i[:, None] + i[None, :] + start // 1024)
+    for start in range(0, n - 360, 64):
+        a = tl.load(x_ptr + i[:, None] + start + i[None, :])
+        b = tl.load(x_ptr + i[None, :] + start + i[:, None])
         acc += tl.dot(a, b)
-    tl.store(out_ptr + i, tl.sum(acc, axis=1))
-    tl.debug_barrier()
+    tl.store(out_ptr + i, tl.sum(acc, axis=1), mask=i < n - 1000)
     """
     source = variant(body=body + BODY).replace("BLOCK=256)", "BLOCK=256, num_stages=10)")
     verdict = compiling.judge(task, source, "k")
@@ -276,7 +276,9 @@ def test_pool_judges_side_by_side_and_survives_a_killed_worker(task: Task, varia
     asyncio.run(run())
 
 
-def test_command_line_exit_codes(tmp_path: Path, task: Task, variant: Variant, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_line_exit_codes(
+    tmp_path: Path, task: Task, variant: Variant, capsys: pytest.CaptureFixture[str]
+) -> None:
     import argparse
 
     parser = argparse.ArgumentParser()
