@@ -44,6 +44,7 @@ class Actor:
         self.stopping = asyncio.Event()
         self.beat_now = asyncio.Event()
         self._lag_s = 0.0
+        self._leaving = False
 
     async def run(self) -> None:
         """The actor's work; returns when it is done or `stopping` is set and work in hand is finished."""
@@ -111,9 +112,10 @@ class Actor:
             stop.cancel()
 
     async def _leave(self) -> None:
-        await self._beat(leaving=True)
+        """The last beat says so: with the key deleted instead, a watcher that was late would see a death."""
+        self._leaving = True
+        await self._beat()
         await self.bus.fact(facts.LEFT, kind=self.kind, pid=pid(), host=host())
-        await self.bus.leave()
         log.info("left")
 
     async def _beats(self) -> None:
@@ -123,7 +125,7 @@ class Actor:
             self.beat_now.clear()
             await self._beat()
 
-    async def _beat(self, leaving: bool = False) -> None:
+    async def _beat(self) -> None:
         version, fingerprint = self.policy_held()
         gauges = {
             "loop_lag_ms": 1e3 * self._lag_s,
@@ -131,7 +133,7 @@ class Actor:
             "refused_messages": float(self.bus.refused),
             **self.gauges(),
         }
-        if leaving:
+        if self._leaving:
             gauges["leaving"] = 1.0
         await self.bus.beat(
             Beat(
@@ -143,7 +145,7 @@ class Actor:
                 at=self.clock.now(),
                 version=version,
                 fingerprint=fingerprint,
-                held=() if leaving else self.held(),
+                held=() if self._leaving else self.held(),
                 gauges=gauges,
             )
         )

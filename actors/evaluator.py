@@ -54,15 +54,19 @@ class Evaluator(Actor):
         self._cached = 0
 
     async def run(self) -> None:
-        await self._pool.start()
+        start = asyncio.create_task(self._pool.start())
+        stop = asyncio.create_task(self.stopping.wait())
         try:
-            work = asyncio.create_task(self._worker.run())
-            stop = asyncio.create_task(self.stopping.wait())
-            await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
-            self._worker.stop()
-            await work
-            stop.cancel()
+            await asyncio.wait({start, stop}, return_when=asyncio.FIRST_COMPLETED)
+            if start.done():
+                start.result()
+                work = asyncio.create_task(self._worker.run())
+                await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
+                self._worker.stop()
+                await work
         finally:
+            start.cancel()
+            stop.cancel()
             await self._pool.stop()
 
     async def _judge(self, delivery: Delivery, evaluation: Evaluation) -> None:

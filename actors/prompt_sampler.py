@@ -24,11 +24,15 @@ from core.episodes.episode import tombstone
 from core.evaluation.verdict import Verdict
 from core.flow.admission import admissible
 from core.flow.chain import Chain
-from core.identity import group_id
+from core.identity import digest, group_id
 from core.tasks.loading import load_tasks
 from core.tasks.task import Task
 
 log = structlog.get_logger()
+
+
+class GoingNowhere(RuntimeError):
+    """Nothing that is admitted can be trained on."""
 
 
 def task_at(tasks: list[Task], admission: int, *, seed: int, shuffled: bool) -> tuple[int, Task]:
@@ -67,6 +71,7 @@ class PromptSampler(Actor):
         self._admitted = cursor.admissions if cursor else 0
         while not self.stopping.is_set():
             self._changed.clear()
+            self._refuse_to_go_nowhere()
             for _ in range(self._admissible()):
                 await self._admit(self._admitted)
                 revision = await self._move_cursor(self._admitted + 1, revision)
@@ -75,6 +80,15 @@ class PromptSampler(Actor):
             await asyncio.wait(waits, timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
             for wait in waits:
                 wait.cancel()
+
+    def _refuse_to_go_nowhere(self) -> None:
+        """Rejected groups are replaced; when nothing but rejections comes back, more of the same only burns time."""
+        count, reason = self._chain.rejected_in_a_row()
+        if count >= self.config.sampler.give_up_after_rejected:
+            raise GoingNowhere(
+                f"the last {count} groups were rejected whole (latest reason: {reason}), so no step can be made; look "
+                f"at the generator's and the evaluator's logs, and at `kernelmill tail` for the facts"
+            )
 
     def _admissible(self) -> int:
         return admissible(
@@ -108,7 +122,7 @@ class PromptSampler(Actor):
             task=task,
             size=config.sampler.group_size,
             max_turns=config.episodes.max_turns,
-            seed=config.run.seed,
+            seed=int(digest(str(config.run.seed), group, size=4), 16),
             admitted_at=self.clock.now(),
         )
         if self._chain.outcome(group) is None:

@@ -22,6 +22,7 @@ from core.record.trackers import open_trackers
 
 log = structlog.get_logger()
 METRICS_EVERY_S = 5.0
+CATCH_UP_S = 10.0
 
 
 class Recorder(Actor):
@@ -67,6 +68,7 @@ class Recorder(Actor):
 
     async def _follow_steps(self) -> None:
         async for batch in self._batches(STEPS, self.bus.read_steps):
+            await self._what_steps_rest_on()
             await self._write(self._record.append_steps, batch)
             for _, step in batch:
                 if step.kind == "step":
@@ -77,6 +79,20 @@ class Recorder(Actor):
     async def _follow_episodes(self) -> None:
         async for batch in self._batches(EPISODES, self.bus.read_episodes):
             await self._write(self._record.append_episodes, batch)
+
+    async def _what_steps_rest_on(self) -> None:
+        """Returns when the facts and episodes that stand now are in the record, so that whoever reads it while the run
+        goes on meets no step whose groups were never admitted or never ended."""
+        wanted = {
+            FACTS: (await self.bus.broker.stream_state(self.bus.names.facts)).last_seq,
+            EPISODES: (await self.bus.broker.stream_state(self.bus.names.episodes)).last_seq,
+        }
+        deadline = self.clock.monotonic() + CATCH_UP_S
+        while any(self._record.position(stream) < seq for stream, seq in wanted.items()):
+            if self.clock.monotonic() > deadline:  # a message that can't be read is never in the record
+                log.warning("steps are recorded before what they rest on", wanted=wanted)
+                return
+            await asyncio.sleep(0.05)
 
     async def _batches(self, stream: str, read):  # type: ignore[no-untyped-def]
         """Batches of (seq, message) from where the record stands; ends when asked to stop and nothing is left."""

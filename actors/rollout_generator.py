@@ -24,6 +24,8 @@ from bus.broker import Delivery
 from bus.messages import Ended, Evaluation, Held, Policy, Request
 from bus.worker import Worker
 from core.episodes.episode import Episode
+from core.episodes.play import play_group
+from core.episodes.settings import PlaySettings
 from core.evaluation.verdict import Verdict
 from core.flow.chain import Chain
 from core.identity import candidate_key
@@ -101,8 +103,6 @@ class RolloutGenerator(Actor):
     # -- playing -----------------------------------------------------------------------------------------------------
 
     async def _play(self, delivery: Delivery, request: Request) -> None:
-        from core.episodes.play import play_group
-
         if self._chain.outcome(request.group_id) is not None:
             return
         standing = await self.bus.standing_episodes(request.group_id, request.size)
@@ -116,7 +116,7 @@ class RolloutGenerator(Actor):
             chat=self._chat,
             judge=lambda task, candidate: self._verdict(task, candidate, request.group_id),
             score=self._score,
-            settings=play_settings(self.config),
+            settings=PlaySettings.of(self.config.episodes, self.config.rollout),
             seed=request.seed,
             max_turns=request.max_turns,
             clock=self.clock,
@@ -213,18 +213,3 @@ class RolloutGenerator(Actor):
     def gauges(self) -> dict[str, float]:
         return {"episodes": float(self._episodes), **self._engine.gauges()}
 
-
-def play_settings(config):  # type: ignore[no-untyped-def]
-    """The episode loop's own settings from a run's config."""
-    from core.episodes.play import PlaySettings
-
-    episodes, rollout = config.episodes, config.rollout
-    return PlaySettings(
-        prompt=episodes.prompt,
-        success_score=episodes.success_score,
-        zero_turns=episodes.zero_turns,
-        deadline_s=episodes.deadline_s,
-        max_new_tokens=rollout.max_new_tokens,
-        temperature=rollout.temperature,
-        top_p=rollout.top_p,
-    )

@@ -2,7 +2,7 @@
 
 A watch reads that stream by position, so it can't go blind: it simply goes on after a reconnect. A key that expires
 leaves a mark in the stream, but only for `ttl_s`; so a watch also compares with the whole bucket, after every reconnect
-and every few seconds, and reports what vanished without a mark.
+and every few seconds, and reports what vanished without a mark. (What it makes of that: `bus.watching`.)
 """
 
 import asyncio
@@ -10,12 +10,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from bus.broker import Entry, SequenceConflict
 from bus.connection import Connection
-from bus.jetstream import bucket_stream
+from bus.jetstream import bucket_stream, call
 from bus.reader import Reader, Stored
 from bus.subjects import bucket_key
+from bus.watching import Watching
 
 _BATCH = 256
 _COMPARE_S = 5.0
+_OPERATION = "KV-Operation"
+"""Header of a deletion."""
+_MARKER = "Nats-Marker-Reason"
+"""Header of the server's own mark for a key that expired."""
 
 Publish = Callable[..., Awaitable[int]]
 
@@ -49,7 +54,7 @@ class Buckets:
         return await self._publish(subject, value, expect_last_seq=stored.seq if stored else 0)
 
     async def delete(self, bucket: str, key: str) -> None:
-        await self._publish(_subject(bucket, key), b"", headers={"KV-Operation": "DEL"})
+        await self._publish(_subject(bucket, key), b"", headers={_OPERATION: "DEL"})
 
     async def keys(self, bucket: str) -> list[str]:
         found: dict[str, bool] = {}
@@ -64,33 +69,43 @@ class Buckets:
 
     async def watch(self, bucket: str) -> AsyncIterator[Entry]:
         clock = asyncio.get_running_loop().time
-        known: dict[str, int] = {}
-        """Key -> revision that was reported."""
+        info = await call(self._connection, f"STREAM.INFO.{bucket_stream(bucket)}", {}, f"watching {bucket}")
+        watching = Watching(info["config"].get("max_age", 0) / 1e9)
+        generation = self._connection.generation
         standing: set[str] | None = set()
         """While the whole bucket is being read: the keys found so far; otherwise None."""
-        position, generation, compared_at = 1, self._connection.generation, clock()
+        position, compared_at = 1, clock()
         while True:
-            wait_s = _COMPARE_S if standing is None else 0
+            asked_at = clock()
+            wait_s = min(_COMPARE_S, max(0.0, watching.next_due() - asked_at)) if standing is None else 0.0
             batch = await self._reader.read(bucket_stream(bucket), position, _BATCH, wait_s)
+            reconnected = generation != self._connection.generation
+            if reconnected or clock() - asked_at > wait_s + watching.ttl_s / 2 > 0:
+                watching.doubt(clock())
             for stored in batch:
-                key = _key(bucket, stored)
                 position = stored.seq + 1
-                if _is_mark(stored):
-                    if known.pop(key, None) is not None:
-                        yield Entry(key=key, value=None, revision=stored.seq)
-                    continue
-                if standing is not None:
-                    standing.add(key)
-                if known.get(key, 0) < stored.seq:
-                    known[key] = stored.seq
-                    yield _entry(bucket, stored)
+                if standing is not None and not _is_mark(stored):
+                    standing.add(_key(bucket, stored))
+                for entry in _seen(watching, bucket, stored, clock()):
+                    yield entry
             if not batch and standing is not None:
-                for key in sorted(known.keys() - standing):
-                    yield Entry(key=key, value=None, revision=known.pop(key))
+                for entry in watching.compared(standing, clock()):
+                    yield entry
                 standing, compared_at = None, clock()
-            if generation != self._connection.generation or clock() > compared_at + _COMPARE_S:
+            for entry in watching.settle(clock()):
+                yield entry
+            if reconnected or clock() > compared_at + _COMPARE_S:
                 generation = self._connection.generation
                 standing, position = set(), 1
+
+
+def _seen(watching: Watching, bucket: str, stored: Stored, now: float) -> list[Entry]:
+    key = _key(bucket, stored)
+    if _MARKER in stored.headers:
+        return watching.expired(key, stored.seq, now)
+    if _OPERATION in stored.headers:
+        return watching.deleted(key, stored.seq)
+    return watching.value(_entry(bucket, stored))
 
 
 def _subject(bucket: str, key: str) -> str:
@@ -103,7 +118,7 @@ def _key(bucket: str, stored: Stored) -> str:
 
 def _is_mark(stored: Stored) -> bool:
     """Does this message say that the key is gone?"""
-    return "KV-Operation" in stored.headers or "Nats-Marker-Reason" in stored.headers
+    return _OPERATION in stored.headers or _MARKER in stored.headers
 
 
 def _entry(bucket: str, stored: Stored) -> Entry:

@@ -27,6 +27,8 @@ from bus.broker import BusError, ConnectionLost, Missing, Unreachable
 
 log = structlog.get_logger(__name__)
 
+_GOODBYE_S = 5
+
 _OLDEST_SERVER = (2, 11)
 """Markers for expired keys and batched direct reads."""
 
@@ -269,13 +271,13 @@ class Connection:
         try:
             if self._client.is_connected:
                 # The server stops delivering, what it had sent comes in and is put back, then it has all we said.
-                async with asyncio.timeout(2.0):
+                async with asyncio.timeout(_GOODBYE_S):
                     await asyncio.gather(*(inbox.drain() for inbox in self._inboxes))
                     if self._background:
                         await asyncio.wait(self._background)
-                    await self._client.flush(timeout=2)
+                    await self._client.flush(timeout=_GOODBYE_S)
         except (TimeoutError, nats.errors.Error, OSError) as error:
-            log.warning("bus.unclean_close", error=str(error))
+            log.warning("bus.unclean_close", error=str(error) or f"no goodbye within {_GOODBYE_S} s")
         await self._client.close()
 
     def _wake_all(self, error: Exception) -> None:

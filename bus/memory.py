@@ -1,7 +1,8 @@
 """`MemoryBroker`: the broker protocol without a server, for the simulation.
 
-Several brokers connect to one `MemoryServer`. The server's time is the clock it is given, waiting is asyncio's: on a
-virtual-time loop whose clock is handed in, hours pass in milliseconds and equal seeds give equal runs.
+Several brokers share one `MemoryServer`; `MemoryBroker(server, "sampler")` is a connection. The server's time is the
+clock it is given, waiting is asyncio's: on a virtual-time loop whose clock is handed in, hours pass in milliseconds and
+equal seeds give equal runs.
 
 What a real connection can suffer can be done to it: `server.stop()` and `start()` (an outage; what was stored stays),
 `broker.cut()` and `heal()` (one connection is down), `broker.kill()` (its process died: nothing is put back).
@@ -17,17 +18,16 @@ from bus.broker import (
     ConnectionLost,
     ConsumerState,
     Entry,
-    Missing,
     Record,
     StreamState,
     TooLarge,
     Topology,
     TopologyDrift,
 )
-from bus.changes import Changes
-from bus.memory_streams import Advisory, BucketMemory, ConsumerMemory, StreamMemory
-from bus.subjects import bucket_key, matches
-from core.clock import Clock
+from bus.memory_server import MemoryServer
+from bus.memory_streams import Advisory, BucketMemory, Cell, ConsumerMemory, StreamMemory
+from bus.subjects import bucket_key, pattern
+from bus.watching import Watching
 
 MAX_MESSAGE = 8 * 1024 * 1024 - 1024
 MAX_READ_BYTES = 32 * 1024 * 1024
@@ -36,79 +36,6 @@ _ANSWER_S = 10.0
 _LOOK_AGAIN_S = 5.0
 
 T = TypeVar("T")
-
-
-class MemoryServer:
-    """What would stand on the broker's disk, and who is connected."""
-
-    def __init__(self, clock: Clock, latency_s: Callable[[], float] | None = None) -> None:
-        self.clock = clock
-        self.latency_s = latency_s
-        self.is_up = True
-        self.streams: dict[str, StreamMemory] = {}
-        self.buckets: dict[str, BucketMemory] = {}
-        self.brokers: list[MemoryBroker] = []
-        self.connectivity = Changes()
-
-    def connect(self, name: str = "") -> "MemoryBroker":
-        broker = MemoryBroker(self, name)
-        self.brokers.append(broker)
-        return broker
-
-    def stop(self) -> None:
-        """An outage begins: nobody is answered."""
-        self.is_up = False
-
-    def start(self) -> None:
-        """The outage ends; everybody reconnects."""
-        self.is_up = True
-        for broker in list(self.brokers):
-            broker._reconnected()
-
-    def publish(self, subject: str, data: bytes, expect_last_seq: int | None = None) -> int:
-        """Store a message, and show it to those who are subscribed."""
-        for stream in self.streams.values():
-            if any(matches(pattern, subject) for pattern in stream.spec.subjects):
-                self.refresh(stream)
-                at, now = self.clock.now(), self.clock.monotonic()
-                seq = stream.store(subject, data, expect_last_seq, at=at, now=now)
-                if not stream.spec.work_queue:
-                    self._show(subject, data)
-                return seq
-        raise Missing(f"no stream takes {subject!r}; was `ensure` called for this run?")
-
-    def _show(self, subject: str, data: bytes) -> None:
-        loop = asyncio.get_running_loop()
-        for broker in self.brokers:
-            for pattern, callback in broker._subscriptions.values():
-                if broker._is_connected and matches(pattern, subject):
-                    loop.call_soon(callback, subject, data)
-
-    def announce(self, advisories: list[Advisory]) -> None:
-        for advisory in advisories:
-            if any(matches(p, advisory.subject) for stream in self.streams.values() for p in stream.spec.subjects):
-                self.publish(advisory.subject, advisory.data)
-
-    def stream(self, name: str) -> StreamMemory:
-        if name not in self.streams:
-            raise Missing(f"stream {name} does not exist")
-        self.refresh(self.streams[name])
-        return self.streams[name]
-
-    def consumer(self, stream: str, name: str) -> ConsumerMemory:
-        found = self.stream(stream).consumers.get(name)
-        if found is None:
-            raise Missing(f"stream {stream} has no consumer {name}")
-        return found
-
-    def bucket(self, name: str) -> BucketMemory:
-        if name not in self.buckets:
-            raise Missing(f"bucket {name} does not exist")
-        self.buckets[name].expire(self.clock.monotonic())
-        return self.buckets[name]
-
-    def refresh(self, stream: StreamMemory) -> None:
-        stream.expire(self.clock.monotonic())
 
 
 class MemoryDelivery:
@@ -124,7 +51,7 @@ class MemoryDelivery:
         self.reply = f"$JS.ACK.{stream}.{consumer}.{deliveries}.{record.seq}.0.0.0"
 
     async def in_progress(self) -> None:
-        if self._broker._is_connected:
+        if self._broker.is_connected:
             self._broker._respond(self.reply, "progress", 0.0)
 
     async def ack(self) -> None:
@@ -138,16 +65,18 @@ class MemoryDelivery:
 
 
 class MemoryBroker:
-    """A connection; `bus.broker.Broker`. Made by `MemoryServer.connect`."""
+    """A connection; `bus.broker.Broker`."""
 
-    def __init__(self, server: MemoryServer, name: str) -> None:
+    def __init__(self, server: MemoryServer, name: str = "") -> None:
         self._server = server
         self._name = name
         self._gone: str = ""
         self._is_cut = False
-        self._subscriptions: dict[int, tuple[str, Callable[[str, bytes], None]]] = {}
+        self._generation = 0
+        self.subscriptions: dict[int, tuple[str, Callable[[str, bytes], None]]] = {}
         self._numbers = 0
         self._on_reconnect: list[Callable[[], None]] = []
+        server.brokers.append(self)
 
     # What can happen to a connection ---------------------------------------------------------------------------------
 
@@ -156,7 +85,7 @@ class MemoryBroker:
 
     def heal(self) -> None:
         self._is_cut = False
-        self._reconnected()
+        self.reconnected()
 
     def kill(self) -> None:
         """As if its process had died: what it held stays held until `ack_wait_s` has passed or somebody naks it."""
@@ -169,19 +98,20 @@ class MemoryBroker:
         self._on_reconnect.append(callback)
 
     @property
-    def _is_connected(self) -> bool:
+    def is_connected(self) -> bool:
         return self._server.is_up and not self._is_cut and not self._gone
 
     def _end(self, why: str) -> None:
         if not self._gone:
             self._gone = why
-            self._subscriptions.clear()
+            self.subscriptions.clear()
             self._server.brokers.remove(self)
             self._server.connectivity.fire()
 
-    def _reconnected(self) -> None:
+    def reconnected(self) -> None:
+        self._generation += 1
         self._server.connectivity.fire()
-        if self._is_connected:
+        if self.is_connected:
             for callback in self._on_reconnect:
                 callback()
 
@@ -192,7 +122,7 @@ class MemoryBroker:
 
     async def _try_reach(self, deadline: float) -> bool:
         await asyncio.sleep(self._server.latency_s() if self._server.latency_s else 0)
-        while not self._is_connected:
+        while not self.is_connected:
             if self._gone:
                 raise ConnectionLost(f"connection {self._name}: {self._gone}")
             left_s = deadline - asyncio.get_running_loop().time()
@@ -301,7 +231,7 @@ class MemoryBroker:
 
     def subscribe(self, subject: str, callback: Callable[[str, bytes], None]) -> "MemorySubscription":
         self._numbers += 1
-        self._subscriptions[self._numbers] = (subject, callback)
+        self.subscriptions[self._numbers] = (pattern(subject), callback)
         return MemorySubscription(self, self._numbers)
 
     async def nak_reply(self, reply: str) -> None:
@@ -363,21 +293,32 @@ class MemoryBroker:
         return await self._call(lambda: self._server.bucket(bucket).keys(), f"keys of {bucket}")
 
     async def watch(self, bucket: str) -> AsyncIterator[Entry]:
-        server, position = self._server, 0
-        known: set[str] = set()
+        server, position, generation = self._server, 0, self._generation
+        clock = server.clock.monotonic
+        watching = Watching(0.0)
         while True:
             found = await self._call(lambda: server.bucket(bucket), f"watching {bucket}")
+            watching.ttl_s = found.spec.ttl_s
+            if generation != self._generation:
+                generation = self._generation
+                watching.doubt(clock())
             seen = found.changes.count
-            for entry in found.since(position):
-                position = entry.revision
-                if entry.value is not None:
-                    known.add(entry.key)
+            for cell in found.since(position):
+                position = cell.entry.revision
+                for entry in _seen(watching, cell, clock()):
                     yield entry
-                elif entry.key in known:
-                    known.discard(entry.key)
-                    yield entry
-            due_s = max(0.0, found.next_due() - server.clock.monotonic())
+            for entry in watching.settle(clock()):
+                yield entry
+            due_s = max(0.0, min(found.next_due(), watching.next_due()) - clock())
             await found.changes.wait(seen, min(_LOOK_AGAIN_S, due_s))
+
+
+def _seen(watching: Watching, cell: Cell, now: float) -> list[Entry]:
+    if cell.has_expired:
+        return watching.expired(cell.entry.key, cell.entry.revision, now)
+    if cell.entry.value is None:
+        return watching.deleted(cell.entry.key, cell.entry.revision)
+    return watching.value(cell.entry)
 
 
 class MemorySubscription:
@@ -391,7 +332,7 @@ class MemorySubscription:
         """At once: there is no way to the server."""
 
     async def stop(self) -> None:
-        self._broker._subscriptions.pop(self._number, None)
+        self._broker.subscriptions.pop(self._number, None)
 
 
 def _compare(what: str, stands: object, wanted: object) -> None:

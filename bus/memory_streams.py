@@ -109,6 +109,9 @@ class StreamMemory:
         self._bytes = 0
         self._born: dict[int, float] = {}
 
+    def takes(self, subject: str) -> bool:
+        return any(matches(pattern, subject) for pattern in self.spec.subjects)
+
     def store(self, subject: str, data: bytes, expect_last_seq: int | None, *, at: float, now: float) -> int:
         """Append, or raise what the table's limits demand. `at` is wall time, `now` monotonic."""
         standing = self._by_subject.get(subject, {})
@@ -182,57 +185,60 @@ class StreamMemory:
         return too_many or 0 <= spec.max_bytes < self._bytes + more
 
 
+class Cell(msgspec.Struct, frozen=True):
+    """The newest entry of a key, or the mark of its end, and when it was written."""
+
+    entry: Entry
+    at: float
+    has_expired: bool = False
+
+
 class BucketMemory:
     """One key-value bucket; a deleted or expired key leaves a mark with a revision of its own."""
 
     def __init__(self, spec: BucketSpec) -> None:
         self.spec = spec
         self.changes = Changes()
-        self._cells: dict[str, tuple[Entry, float]] = {}
-        """Key -> (newest entry or mark, when it was written)."""
+        self._cells: dict[str, Cell] = {}
         self._revision = 0
 
     def get(self, key: str) -> Entry | None:
-        entry, _ = self._cells.get(key, (None, 0.0))
-        return entry if entry is not None and entry.value is not None else None
+        cell = self._cells.get(key)
+        return cell.entry if cell is not None and cell.entry.value is not None else None
 
-    def write(self, key: str, value: bytes | None, now: float) -> int:
+    def write(self, key: str, value: bytes | None, now: float, *, has_expired: bool = False) -> int:
         self._revision += 1
-        self._cells[key] = (Entry(key=key, value=value, revision=self._revision), now)
+        self._cells[key] = Cell(Entry(key=key, value=value, revision=self._revision), now, has_expired)
         self.changes.fire()
         return self._revision
 
     def update(self, key: str, value: bytes, revision: int, now: float) -> int:
-        entry, _ = self._cells.get(key, (None, 0.0))
-        stands = entry.revision if entry is not None else 0
-        gone = entry is None or entry.value is None
+        cell = self._cells.get(key)
+        stands = cell.entry.revision if cell is not None else 0
+        gone = cell is None or cell.entry.value is None
         if stands != revision and not (revision == 0 and gone):
             raise SequenceConflict(f"key {key!r} of {self.spec.name}: expected revision {revision}, it is {stands}")
         return self.write(key, value, now)
 
     def keys(self) -> list[str]:
-        return sorted(key for key, (entry, _) in self._cells.items() if entry.value is not None)
+        return sorted(key for key, cell in self._cells.items() if cell.entry.value is not None)
 
-    def since(self, after: int) -> list[Entry]:
-        """Newest entries and marks with a revision above `after`, in order."""
-        entries = [entry for entry, _ in self._cells.values() if entry.revision > after]
-        return sorted(entries, key=lambda entry: entry.revision)
+    def since(self, revision: int) -> list[Cell]:
+        """What has a revision above that, in order."""
+        cells = [cell for cell in self._cells.values() if cell.entry.revision > revision]
+        return sorted(cells, key=lambda cell: cell.entry.revision)
 
     def expire(self, now: float) -> None:
         """Mark what was not rewritten in time."""
-        if not self.spec.ttl_s:
-            return
-        due = [(at, key) for key, (entry, at) in self._cells.items() if entry.value is not None]
-        expired = sorted((at, key) for at, key in due if at + self.spec.ttl_s <= now)
-        for _, key in expired:
-            self.write(key, None, now)
+        standing = [(cell.at, key) for key, cell in self._cells.items() if cell.entry.value is not None]
+        for at, key in sorted(standing) if self.spec.ttl_s else ():
+            if at + self.spec.ttl_s <= now:
+                self.write(key, None, now, has_expired=True)
 
     def next_due(self) -> float:
-        if not self.spec.ttl_s:
-            return NEVER
-        return min((at for entry, at in self._cells.values() if entry.value is not None), default=NEVER) + (
-            self.spec.ttl_s
-        )
+        """When the next key expires."""
+        standing = [cell.at for cell in self._cells.values() if cell.entry.value is not None]
+        return min(standing) + self.spec.ttl_s if standing and self.spec.ttl_s else NEVER
 
 
 def _size(subject: str, data: bytes) -> int:

@@ -14,6 +14,7 @@ from nats.aio.msg import Msg
 from bus.changes import Changes
 from bus.connection import Connection, NatsSubscription, status
 from bus.jetstream import STORED
+from bus.subjects import pattern
 
 MAX_READ_BYTES = 32 * 1024 * 1024
 """The server cuts connections that have more than 64 MB outstanding."""
@@ -82,7 +83,7 @@ class Reader:
             if found and found[0].seq == seq:
                 callback(subject, found[0].data)
 
-        return self._connection.subscribe(f"{STORED}.*.{subject}", announced)
+        return self._connection.subscribe(f"{STORED}.*.{pattern(subject)}", announced)
 
     async def _batch(self, stream: str, from_seq: int, limit: int, deadline: float) -> list[Stored]:
         body = {"seq": max(from_seq, 1), "next_by_subj": ">", "batch": limit, "max_bytes": MAX_READ_BYTES}

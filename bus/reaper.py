@@ -17,6 +17,11 @@ from bus.run_bus import RunBus
 log = structlog.get_logger()
 
 
+def leaving(beat: Beat) -> bool:
+    """The last beat of an actor that goes of its own will: it holds nothing, and its key may expire in peace."""
+    return beat.gauges.get("leaving") == 1.0
+
+
 class Reaper:
     """`on_poison(stream, payload, why)` leaves the terminal trace of a message that is given up."""
 
@@ -34,15 +39,15 @@ class Reaper:
         before = self.beats.get(actor)
         if beat is None:
             self.beats.pop(actor, None)
-            if before is not None and before.gauges.get("leaving") != 1.0:
+            if before is not None and not leaving(before):
                 await self._dead(before)
             return
         self.beats[actor] = beat
-        if before is not None and (before.pid, before.host) != (beat.pid, beat.host):
+        if before is not None and not leaving(before) and (before.pid, before.host) != (beat.pid, beat.host):
             await self._dead(before)
 
     async def _dead(self, beat: Beat) -> None:
-        log.warning("an actor died", who=beat.actor, pid=beat.pid, held=len(beat.held))
+        log.info("an actor died", who=beat.actor, pid=beat.pid, held=len(beat.held))
         for held in beat.held:
             await self._hand_on(held)
         await self._bus.fact(facts.DIED, kind=beat.kind, actor=beat.actor, pid=beat.pid, handed_on=len(beat.held))

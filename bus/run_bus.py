@@ -175,9 +175,6 @@ class RunBus:
     async def beat(self, beat: Beat) -> None:
         await self.broker.put(self.names.actors, self.actor, codec.encode(beat))
 
-    async def leave(self) -> None:
-        await self.broker.delete(self.names.actors, self.actor)
-
     async def watch_actors(self) -> AsyncIterator[tuple[str, Beat | None]]:
         """(actor, beat), and (actor, None) when its beats stopped or it left."""
         async for entry in self.broker.watch(self.names.actors):

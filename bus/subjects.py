@@ -81,9 +81,19 @@ def last_part(subject: str) -> str:
     return subject.rsplit(".", 1)[-1]
 
 
-def matches(pattern: str, subject: str) -> bool:
-    """Is `subject` covered by `pattern`? `*` stands for one part, a last `>` for one or more."""
-    wanted, parts = pattern.split("."), subject.split(".")
+def pattern(subject: str) -> str:
+    """`subject` if one can subscribe to it: parts, `*` for any part, `>` for all the rest."""
+    *parts, last = subject.split(".")
+    if not all(part == "*" or _PART.fullmatch(part) for part in parts) or not (
+        last in ("*", ">") or _PART.fullmatch(last)
+    ):
+        raise ValueError(f"can't subscribe to {subject!r}: use whole parts, '*' for any one, '>' for all the rest")
+    return subject
+
+
+def matches(covering: str, subject: str) -> bool:
+    """Is `subject` covered by the pattern `covering`? `*` stands for one part, a last `>` for one or more."""
+    wanted, parts = covering.split("."), subject.split(".")
     for i, want in enumerate(wanted):
         if want == ">":
             return len(parts) > i

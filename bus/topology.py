@@ -71,9 +71,9 @@ def topology(
         stream(FACTS, "fact.*"),
         msgspec.structs.replace(dead, subjects=dead.subjects + advisories),
     ]
-    # What ends a message is the reaper's count of workers that died on it and the worker's own count of failures. This
-    # is the backstop behind both: far above what naks for other reasons reach, and announced in DEAD when reached.
-    backstop = max(50, 20 * max_worker_deaths)
+    # What ends a message is the reaper's count of workers that died on it, and the worker's own count of failures. This
+    # bounds what neither sees, hours away: naks for other reasons must not get there. It is announced in DEAD.
+    backstop = 1000 * max_worker_deaths
     consumers = [
         ConsumerSpec(
             stream=queues[0].name,

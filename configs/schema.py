@@ -108,6 +108,8 @@ class Sampler(Section):
     """How far groups may overtake a straggler (`core.flow.collector`); 0: groups_per_step, first in, first out, with
     staleness at most max_staleness. More trades staleness, (window - 1) // groups_per_step at most, for throughput."""
     order: Literal["shuffled", "sequential"] = "shuffled"
+    give_up_after_rejected: int = Field(default=64, ge=1)
+    """So many groups in a row without anything to train on end the run."""
 
 
 class Episodes(Section):
@@ -300,7 +302,7 @@ class RunConfig(Section):
                 "run": {"name", "seed"},
                 "model": True,
                 "tasks": True,
-                "sampler": True,
+                "sampler": {"groups_per_step", "group_size", "max_staleness", "window", "order"},
                 "episodes": True,
                 "reward": True,
                 "rollout": {"max_new_tokens", "temperature", "top_p"},
@@ -324,10 +326,6 @@ class SftConfig(Section):
         """Share of first turns that carry one planted mistake."""
         repair_mistakes: float = Field(default=0.0, ge=0, le=1)
         """Share of second turns that still carry one."""
-        staged: float = Field(default=0.0, ge=0, le=1)
-        """Share of kernels that are right but slow: an intermediate result goes through memory."""
-        slow_previous: float = Field(default=0.0, ge=0, le=1)
-        """Share of second turns that follow a right but slow kernel."""
         second_turns: float = Field(default=0.0, ge=0, le=1)
         """Share of examples that are second turns: task, failed kernel, feedback, answer."""
         staged: float = Field(default=0.0, ge=0, le=1)

@@ -24,10 +24,6 @@ COMMANDS = (
 """Modules of `runners`, in the order in which help lists them."""
 
 
-class UsageError(Exception):
-    """Something the person at the keyboard can mend; the text is one line and the exit code is 2."""
-
-
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="kernelmill",
@@ -40,7 +36,13 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    args = parser().parse_args(argv)
+    top = parser()
+    args, rest = top.parse_known_args(argv)
+    if rest:  # argparse gives up on positionals that come after options: overrides may stand anywhere
+        strange = [word for word in rest if word.startswith("-") or "=" not in word or not hasattr(args, "overrides")]
+        if strange:
+            top.error(f"unrecognized arguments: {' '.join(strange)}")
+        args.overrides = [*args.overrides, *rest]
     try:
         return args.run(args)
     except KeyboardInterrupt:
@@ -57,10 +59,9 @@ def main(argv: list[str] | None = None) -> int:
 
 def is_users_fault(error: Exception) -> bool:
     """Errors whose text is written for the person at the keyboard; everything else is a bug and shows its trace."""
-    from configs.load import ConfigError
-
-    names = {"TaskError", "BusyPort", "NoServerBinary", "ModelError"}
-    return isinstance(error, UsageError | ConfigError) or type(error).__name__ in names
+    names = {"UsageError", "ConfigError", "TaskError", "RecordError", "TrackerError", "JudgeError", "GoingNowhere"}
+    names |= {"BusyPort", "StoreBusy", "ServerMissing", "ServerFailed"}
+    return any(base.__name__ in names for base in type(error).__mro__)
 
 
 if __name__ == "__main__":

@@ -19,10 +19,10 @@ from typing import Any
 from configs.load import ConfigError
 from configs.schema import RunConfig
 from core.run_folder import RunFolder
-from runners.cli import UsageError
+from runners.usage import UsageError
 from runners.processes import Child
 
-STOP_ORDER = ("sampler", "generator", "learner", "evaluator", "checkpointer", "recorder")
+STOP_ORDER = (("sampler", "generator"), ("learner", "evaluator"), ("checkpointer",), ("recorder",))
 GRACE_S = {"generator": 10.0, "learner": 90.0}
 
 
@@ -127,9 +127,9 @@ class LocalRun:
     async def stop(self) -> None:
         """Stop all in order and take the broker down; leaves nothing running."""
         self._stopped = True
-        for kind in STOP_ORDER:
-            group = [child for child in self.children if child.name.startswith(kind)]
-            await asyncio.gather(*(child.stop(GRACE_S.get(kind, 25.0)) for child in group))
+        for kinds in STOP_ORDER:
+            group = [child for child in self.children if child.kind in kinds]
+            await asyncio.gather(*(child.stop(GRACE_S.get(child.kind, 25.0)) for child in group))
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

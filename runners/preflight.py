@@ -5,7 +5,7 @@ import socket
 from pathlib import Path
 
 from configs.schema import RunConfig
-from runners.cli import UsageError
+from runners.usage import UsageError
 
 
 def check(config: RunConfig, config_path: str) -> None:

@@ -33,6 +33,7 @@ class Child:
         on_line: Callable[[str, dict[str, Any]], None],
     ) -> None:
         self.name = name
+        self.kind = name.rpartition("-")[0]
         self.restarts = 0
         self.failed = ""
         self.finished = asyncio.Event()

@@ -6,6 +6,7 @@ under `up`         the supervisor starts it with the run folder, where run.json 
 
 import argparse
 import asyncio
+import contextvars
 import ctypes
 import json
 import os
@@ -15,7 +16,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from runners.cli import UsageError
+from runners.usage import UsageError
 
 KINDS = ("sampler", "generator", "evaluator", "learner", "checkpointer", "recorder")
 
@@ -135,7 +136,7 @@ def _learner_process(config: Any, folder: Any, name: str, url: str, token: str) 
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
-    thread = threading.Thread(target=bus_thread, name="bus")
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(bus_thread,), name="bus")
     thread.start()
     compute.serve()
     thread.join()

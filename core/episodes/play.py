@@ -14,6 +14,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from core import columns
 from core.clock import Clock, SystemClock
 from core.episodes import extract, prompts, rules
@@ -55,12 +57,12 @@ async def play(
     seed: int,
     max_turns: int | None = None,
     clock: Clock | None = None,
-    roles: Sequence[str] = rules.ROLES[:1],
+    role: str = "generator",
     start: Opening | None = None,
 ) -> Episode:
     """One episode of `task`, ended. Equal arguments give equal draws: each turn's seed is made from `seed`, `index` and
     the turn. `max_turns` overrides the settings' (a curriculum's horizon)."""
-    episode = _Play(task, group_id, index, engine, chat, judge, score, settings, seed, clock or SystemClock(), roles)
+    episode = _Play(task, group_id, index, engine, chat, judge, score, settings, seed, clock or SystemClock(), role)
     return await episode.run(start, max_turns or settings.max_turns)
 
 
@@ -77,7 +79,7 @@ async def play_group(
     seed: int,
     max_turns: int | None = None,
     clock: Clock | None = None,
-    roles: Sequence[str] = rules.ROLES[:1],
+    role: str = "generator",
 ) -> AsyncIterator[Episode]:
     """Episodes `indices` of a group (after a redelivery: only the missing ones) side by side, each as it ends. An
     error in one ends the others; closing the iterator cancels what still runs."""
@@ -96,7 +98,7 @@ async def play_group(
                 seed=seed,
                 max_turns=max_turns,
                 clock=clock,
-                roles=roles,
+                role=role,
                 start=start,
             )
         )
@@ -134,11 +136,11 @@ class _Play:
         settings: PlaySettings,
         seed: int,
         clock: Clock,
-        roles: Sequence[str],
+        role: str,
     ) -> None:
         self.task, self.group_id, self.index = task, group_id, index
         self.engine, self.chat, self.judge, self.score = engine, chat, judge, score
-        self.settings, self.seed, self.clock, self.roles = settings, seed, clock, roles
+        self.settings, self.seed, self.clock, self.role = settings, seed, clock, role
         self.turns: list[Turn] = []
         self.generation_s = self.judging_s = 0.0
         self.waits_for = "its first prompt"
@@ -146,9 +148,11 @@ class _Play:
     async def run(self, start: Opening | None, max_turns: int) -> Episode:
         detail = ""
         try:
-            async with asyncio.timeout(self.settings.deadline_s):
+            async with asyncio.timeout(self.settings.deadline_s) as patience:
                 end, detail = await self._turns(start, max_turns)
         except TimeoutError:
+            if not patience.expired():
+                raise
             end, detail = "deadline", f"not over after {self.settings.deadline_s:g} s: waited for {self.waits_for}"
         except _Tombstone as tombstone:
             end, detail = tombstone.reason, tombstone.detail
@@ -157,7 +161,7 @@ class _Play:
             index=self.index,
             task_id=self.task.task_id,
             level=self.task.level,
-            role=self.roles[0],
+            role=self.role,
             turns=tuple(self.turns),
             end=end,
             detail=detail,
@@ -179,6 +183,9 @@ class _Play:
                     raise _Tombstone("context_first", detail)
                 return "context", detail
             completion = await self._generate(ids, number)
+            if not np.isfinite(completion.logprobs).all():
+                version = int(completion.versions[-1])
+                raise _Tombstone("engine", f"non-finite log-probs in turn {number}, sampled by version {version}")
             text = await asyncio.to_thread(self.chat.text, completion.ids)
             candidate = extract.candidate_of(text)
             verdict = extract.no_candidate(text, completion.finish)
@@ -238,16 +245,12 @@ class _Play:
     def _turn(
         self, ids: list[int], completion: Completion, candidate: str | None, verdict: Verdict, points: float | None
     ) -> Turn:
-        try:
-            logprobs = columns.pack("logprobs", completion.logprobs)
-        except ValueError as error:
-            raise _Tombstone("engine", str(error)) from error
         return Turn(
             index=len(self.turns),
-            role=rules.next_role(len(self.turns), self.roles),
+            role=self.role,
             prompt_ids=columns.pack("ids", ids),
             completion_ids=columns.pack("ids", completion.ids),
-            logprobs=logprobs,
+            logprobs=columns.pack("logprobs", completion.logprobs),
             versions=columns.pack("versions", completion.versions),
             finish=completion.finish,
             candidate=candidate,

@@ -1,4 +1,4 @@
-"""When an episode ends and who acts next: pure functions of the scores so far.
+"""When an episode ends: pure functions of the scores so far.
 
 success    a turn scored at least `success_score`
 gave_up    the last `zero_turns` turns scored nothing
@@ -7,9 +7,6 @@ context    the next prompt leaves no room for an answer
 """
 
 from collections.abc import Sequence
-
-ROLES = ("generator", "optimizer")
-"""With two agents the first writes a kernel and the second improves it; with one, everything is the first's."""
 
 
 def ending(scores: Sequence[float | None], *, max_turns: int, success_score: float, zero_turns: int) -> str | None:
@@ -30,8 +27,3 @@ def fits(prompt_tokens: int, *, context_tokens: int, max_new_tokens: int) -> boo
     """True when the context leaves the answer at least a quarter of what it may use: less is cut off before there is a
     kernel, and would only teach the policy that this task is hopeless."""
     return context_tokens - prompt_tokens >= max(1, max_new_tokens // 4)
-
-
-def next_role(turns: int, roles: Sequence[str] = ROLES[:1]) -> str:
-    """Who acts after `turns` turns: each role once, the last one from then on."""
-    return roles[min(turns, len(roles) - 1)]

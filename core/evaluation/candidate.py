@@ -140,7 +140,7 @@ def run(job_fd: int, result_fd: int, folder: str) -> None:
     """Do the whole job; every failure of the candidate becomes an `error` frame."""
     channel = harness.Channel(result_fd)
     job, data = harness.read_job(job_fd)
-    torch.manual_seed(int.from_bytes(os.urandom(7), "little"))
+    torch.default_generator.manual_seed(int.from_bytes(os.urandom(7), "little"))
     pretend_cuda()
     pretend_driver(GPUTarget("cuda", 90, 32))
     path = os.path.join(folder, "candidate.py")

@@ -12,6 +12,7 @@ import msgspec
 from core.evaluation import compare, values
 from core.evaluation.findings import Finding
 from core.evaluation.reference import Draw, Work
+from core.evaluation.screens import UNSUPPORTED
 from core.evaluation.spawn import Outcome
 from core.evaluation.verdict import Stage
 
@@ -148,14 +149,14 @@ def ending(outcome: Outcome, report: Report, wall_s: float, memory_mb: int) -> F
 
 def error_finding(error: ErrorFrame, screens: tuple[str, ...], memory_mb: int) -> Finding:
     """The candidate's exception in one line."""
-    message = " ".join(error.message.split())
+    message = " ".join(error.message.split()).replace("module 'triton.language'", "tl")
     stage = _stage(error.phase)
     place: dict[str, Any] = {"line": error.line, "code": error.code}
     if error.memory or "can't allocate memory" in message or "DefaultCPUAllocator" in message:
         return Finding(
             stage=stage, category="memory", headline=f"asked for more than {memory_mb} MB: {message}", **place
         )
-    if error.type == "UnsupportedError" and {"libdevice", "inline_asm", "extern", "bfloat16"} & set(screens):
+    if error.type == "UnsupportedError" and UNSUPPORTED & set(screens):
         return Finding(stage="launch", category="unsupported", headline=message, kind="unsupported", **place)
     if error.type == "WeightsMismatch":
         detail = "ModelNew must have Model's parameters under the same names and shapes; they are copied by name."

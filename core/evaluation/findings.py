@@ -33,24 +33,26 @@ def _cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
 
 
+def _split(text: str, limit: int) -> tuple[str, str]:
+    """A first part of at most `limit` characters, broken between words where that loses little, and the rest."""
+    if len(text) <= limit:
+        return text, ""
+    at = text.rfind(" ", limit // 2, limit - 1)
+    at = at if at > 0 else limit - 2
+    return text[:at].rstrip() + " …", text[at:].lstrip()
+
+
 def feedback_text(finding: Finding, style: Literal["full", "compact"] = "full") -> str:
-    """`category: headline`, then (full) the line of code and the detail."""
-    head = " ".join(finding.headline.split())
+    """`category: headline`, then (full) the rest of a long headline, the line of code and the detail."""
     place = f" (line {finding.line})" if finding.line else ""
-    room = COMPACT_CHARS - len(finding.category) - 2 - len(place)
-    first = f"{finding.category}: {_cut(head, room)}{place}"
+    head, rest = _split(" ".join(finding.headline.split()), COMPACT_CHARS - len(finding.category) - 2 - len(place))
+    first = f"{finding.category}: {head}{place}"
     if style == "compact":
         return first
-    parts = [first]
-    if len(head) > room:
-        parts.append(f"{head[room - 1 :].lstrip()}" if len(head) < 2 * room else head)
-    if finding.code:
-        parts.append(f"  {_cut(finding.code, 120)}")
-    if finding.detail:
-        parts.append(finding.detail)
-    return _cut("\n".join(parts), FULL_CHARS)
+    parts = [first, f"… {rest}" if rest else "", f"  {_cut(finding.code, 120)}" if finding.code else "", finding.detail]
+    return _cut("\n".join(part for part in parts if part), FULL_CHARS)
 
 
 def compact(feedback: str) -> str:
     """The compact text of a verdict whose full feedback is `feedback`: its first line."""
-    return feedback.partition("\n")[0][:COMPACT_CHARS]
+    return feedback.partition("\n")[0]

@@ -11,6 +11,7 @@ patches and restores it around every launch, which costs more than a small kerne
 
 import inspect
 import os
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -275,7 +276,7 @@ def _remember_signature(kernel: Any, arguments: dict[str, Any], constexprs: set[
     key = kernel.fn.__name__
     if key in TRACER.signatures or len(TRACER.signatures) >= 16:
         return
-    types, constants, aligned = {}, {}, []
+    kinds, constants, aligned = {}, {}, []
     with _no_torch_modes():
         for name, value in arguments.items():
             if isinstance(value, tl.constexpr):
@@ -283,17 +284,17 @@ def _remember_signature(kernel: Any, arguments: dict[str, Any], constexprs: set[
             if name in constexprs or value is None:
                 constants[name] = value
             elif isinstance(value, (int, float)) or hasattr(value, "data_ptr"):
-                types[name] = jit.mangle_type(value)
+                kinds[name] = jit.mangle_type(value)
                 if isinstance(value, bool):
                     continue
                 if hasattr(value, "data_ptr") or (isinstance(value, int) and value % 16 == 0):
                     aligned.append(name)
             else:
-                types[name] = f"?{type(value).__name__}"
+                kinds[name] = f"?{type(value).__name__}"
     plain = {name: value for name, value in constants.items() if isinstance(value, (int, float, str, bool, type(None)))}
     TRACER.signatures[key] = {
         "line": kernel.fn.__code__.co_firstlineno,
-        "types": types,
+        "types": kinds,
         "constants": plain,
         "skipped": sorted(set(constants) - set(plain)),
         "aligned": aligned,
@@ -329,10 +330,11 @@ def install() -> None:
 
     def anchor() -> None: ...
 
-    namespace = {"tl": tl, "core": tl.core, "math": tl.math}
-    visible = type(anchor)(anchor.__code__, namespace, "anchor")
+    visible = types.FunctionType(anchor.__code__, {"tl": tl, "core": tl.core, "math": tl.math}, "anchor")
     interpreter._patch_lang(visible)
     patch_builder()
+    # As on a GPU without debug=True: integers wrap. The check costs a third of a small kernel's time.
+    interpreter.interpreter_builder.options = interpreter.InterpreterOptions(sanitize_overflow=False)
     interpreter.InterpretedFunction.run = _run
     interpreter.InterpretedFunction.__call__ = _call
     Autotuner.run = _pick_first

@@ -128,6 +128,12 @@ def _extern_elementwise(self: Any, library: str, path: str, symbol: str, operand
     return Handle(result, scalar)
 
 
+def _missing(self: Any, name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    raise UnsupportedError(f"{name} in the interpreter")
+
+
 def _inline_asm(self: Any, *args: Any) -> Any:
     raise UnsupportedError("inline assembly in the interpreter")
 
@@ -145,6 +151,7 @@ def patch_builder() -> None:
     Builder.create_dot = _counted_dot(Builder.create_dot)
     Builder.create_extern_elementwise = _extern_elementwise
     Builder.create_inline_asm = _inline_asm
+    Builder.__getattr__ = _missing
     _patch_libdevice()
 
 

@@ -6,6 +6,7 @@ Blocking, one candidate at a time. Whatever a candidate does becomes a `fail` of
 with a new zygote and becomes `infra` when the retries are used up; neither leaves anything behind.
 """
 
+import contextlib
 import time
 from collections import OrderedDict
 from typing import Any
@@ -24,6 +25,17 @@ from core.tasks.format import TaskError
 from core.tasks.task import Task
 
 _CACHED_TASKS = 256
+_WARM_UP = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+def get_inputs():
+    return [torch.randn(16)]
+def get_init_inputs():
+    return []
+"""
+"""torch imports a great deal at the first use of the meta device."""
 
 
 class Prepared(msgspec.Struct, kw_only=True):
@@ -66,6 +78,9 @@ class Judge:
             zygote.start()
 
     def wait_ready(self) -> None:
+        """Returns when the zygotes are ready; this process does its own first-time work meanwhile."""
+        with contextlib.suppress(TaskError):
+            Reference(_WARM_UP, "warm-up", self.settings.profile).draws(self.settings.draws)
         for zygote in self._zygotes:
             zygote.wait_ready()
 

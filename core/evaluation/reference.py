@@ -131,7 +131,7 @@ class Reference:
 
     def build(self, seed: int) -> tuple[torch.nn.Module, list[Any]]:
         """A Model with fresh parameters, and the init inputs that made it."""
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         init = self.init_inputs()
         model = self.namespace["Model"](*copy.deepcopy(init[0]), **copy.deepcopy(init[1]))
         if not isinstance(model, torch.nn.Module):
@@ -146,7 +146,7 @@ class Reference:
         for training in (True, False):
             outputs = []
             for _ in range(2):
-                torch.manual_seed(_seed())
+                torch.default_generator.manual_seed(_seed())
                 outputs.append(self._forward(copy.deepcopy(model), inputs, training))
             first, second = (aten_costs.tensors_in(output) for output in outputs)
             if all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(first, second, strict=True)):
@@ -179,7 +179,7 @@ class Reference:
             with torch.no_grad():
                 _load(model, state)
             training = self.modes[index % len(self.modes)]
-            torch.manual_seed(_seed())
+            torch.default_generator.manual_seed(_seed())
             base = self._inputs()
             for kind in _KINDS[index % len(_KINDS)]:
                 inputs = _transformed(base, kind, generator)

@@ -5,7 +5,8 @@ namespaces   The zygote lives in mount, PID, network, IPC and UTS namespaces (a 
              not there. Every child gets a PID, mount, network, IPC and UTS namespace of its own below that and a tmpfs on
              /tmp, so that its whole process tree and every file die with it.
 basic        Where namespaces are refused (a default Docker profile): a temporary folder made and removed by the trusted
-             side, Landlock (reads only below the Python installation, writes only in that folder), a session of its own.
+             side, Landlock (reads only below the Python installation, writes only in that folder), a session of its
+             own. What is installed beside torch can be read here, this package's task sources included.
 both         a user id of its own where we are root, no capabilities, no_new_privs, seccomp (no new processes, sockets,
              signals to others, foreign memory), limits on memory, files, descriptors and CPU time, no inherited
              descriptors, death with the parent.
@@ -52,7 +53,7 @@ class Walls(msgspec.Struct, frozen=True, kw_only=True):
     seccomp: bool = False
 
     def describe(self) -> str:
-        parts = [self.level]
+        parts: list[str] = [self.level]
         parts += ["user namespace"] if self.user_namespace else []
         parts += ["own uid"] if self.own_uid else []
         parts += [f"Landlock {self.landlock_abi}"] if self.level == "basic" and self.landlock_abi else []
@@ -97,6 +98,16 @@ def _world_readable() -> bool:
         path for path in (os.path.join(folder, "torch", "__init__.py") for folder in sys.path) if os.path.exists(path)
     ]
     return all(os.stat(path).st_mode & 0o004 for path in files)
+
+
+_address_space = 0
+
+
+def note_address_space() -> None:
+    """Remember how much address space the zygote has, while /proc can be read; a child's memory limit counts from it."""
+    global _address_space
+    with open("/proc/self/statm") as file:
+        _address_space = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def enter_namespaces(flags: int) -> None:
@@ -188,12 +199,9 @@ def confine(walls: Walls, limits: Limits, folder: str, slot: int, parent: int, k
 
 
 def _limit(limits: Limits, own_uid: bool) -> None:
-    with open("/proc/self/statm") if os.path.exists("/proc/self/statm") else open(os.devnull) as file:
-        pages = file.read().split()
-    used = int(pages[0]) * os.sysconf("SC_PAGE_SIZE") if pages else _address_space
     cpu = math.ceil(limits.wall_s) + 5
     wanted = {
-        resource.RLIMIT_AS: used + limits.memory_mb * 2**20,
+        resource.RLIMIT_AS: _address_space + limits.memory_mb * 2**20,
         resource.RLIMIT_CPU: cpu,
         resource.RLIMIT_FSIZE: limits.tmp_mb * 2**20,
         resource.RLIMIT_NOFILE: 256,
@@ -203,13 +211,3 @@ def _limit(limits: Limits, own_uid: bool) -> None:
         wanted[resource.RLIMIT_NPROC] = limits.threads
     for which, value in wanted.items():
         resource.setrlimit(which, (value, value))
-
-
-_address_space = 0
-
-
-def note_address_space() -> None:
-    """Remember how much address space the zygote has, while /proc is still there; the memory limit counts from it."""
-    global _address_space
-    with open("/proc/self/statm") as file:
-        _address_space = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")

@@ -9,18 +9,20 @@ import ast
 from core.evaluation.findings import Finding
 
 MAX_SOURCE_BYTES = 256 * 1024
-_FEATURES = {
-    "try_except": (ast.Try,),
-    "global_state": (ast.Global, ast.Nonlocal),
-}
+_STATEMENTS: dict[type, str] = {ast.Try: "try_except", ast.Global: "global_state", ast.Nonlocal: "global_state"}
 _NAMES = {
     "libdevice": "libdevice", "inline_asm_elementwise": "inline_asm", "extern_elementwise": "extern", "bfloat16": "bfloat16",
+    "dot_scaled": "dot_scaled", "gluon": "gluon", "float8e5": "float8", "float8e4nv": "float8",
     "autotune": "autotune", "data_ptr": "data_ptr", "gc": "gc", "_getframe": "frames", "inspect": "inspect",
     "ctypes": "ctypes", "subprocess": "subprocess", "socket": "socket", "exec": "exec", "eval": "eval",
     "__import__": "import_call", "monkeypatch": "monkeypatch", "setattr": "setattr", "open": "open", "atexit": "atexit",
     "threading": "threads", "os": "os", "sys": "sys", "_inductor": "inductor", "extern_kernels": "inductor",
     "training": "training", "is_grad_enabled": "is_grad_enabled",
 }  # fmt: skip
+
+
+UNSUPPORTED = frozenset(("libdevice", "inline_asm", "extern", "bfloat16", "dot_scaled", "gluon", "float8"))
+"""What the interpreter may lack. A candidate without any of them that claims to be beyond this tier is not believed."""
 
 
 def screen(source: str) -> tuple[Finding | None, tuple[str, ...]]:
@@ -39,34 +41,31 @@ def screen(source: str) -> tuple[Finding | None, tuple[str, ...]]:
     except (ValueError, RecursionError, MemoryError) as error:
         return Finding(stage="static", category="syntax_error", headline=str(error) or "nested too deeply"), ()
     features: set[str] = set()
-    classes: set[str] = set()
-    has_jit = False
+    seen: set[str] = set()
     for node in ast.walk(tree):
-        for feature, kinds in _FEATURES.items():
-            if isinstance(node, kinds):
-                features.add(feature)
-        names: list[str] = []
-        if isinstance(node, ast.Name):
-            names = [node.id]
-        elif isinstance(node, ast.Attribute):
-            names = [node.attr]
+        kind = type(node)
+        if kind is ast.Name:
+            seen.add(node.id)  # type: ignore[attr-defined]
+        elif kind is ast.Attribute:
+            seen.add(node.attr)  # type: ignore[attr-defined]
+        elif kind is ast.ClassDef:
+            seen.add(f"class {node.name}")  # type: ignore[attr-defined]
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            names = [part for alias in node.names for part in (alias.asname or "", *alias.name.split("."))]
-            names += (node.module or "").split(".") if isinstance(node, ast.ImportFrom) else []
-        elif isinstance(node, ast.ClassDef):
-            classes.add(node.name)
+            seen.update(part for alias in node.names for part in (alias.asname or "", *alias.name.split(".")))
+            seen.update((node.module or "").split(".") if isinstance(node, ast.ImportFrom) else [])
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "jit" in node.value:
-            has_jit = True
-        has_jit = has_jit or "jit" in names
-        features.update(_NAMES[name] for name in names if name in _NAMES)
+            seen.add("jit")
+        elif kind in _STATEMENTS:
+            features.add(_STATEMENTS[kind])
+    features.update(_NAMES[name] for name in seen if name in _NAMES)
     found = tuple(sorted(features))
-    named = any(isinstance(node, ast.Name) and node.id == "ModelNew" for node in ast.walk(tree))
-    if "ModelNew" not in classes and not named:
+    if not {"class ModelNew", "ModelNew"} & seen:
+        classes = [name.removeprefix("class ") for name in seen if name.startswith("class ")]
         text = "there is no class ModelNew"
         others = f"found: {', '.join(sorted(classes))}. " if classes else ""
         detail = f"{others}Define `class ModelNew(torch.nn.Module)` with the arguments of Model."
         return Finding(stage="static", category="no_model_new", headline=text, detail=detail), found
-    if not has_jit:
+    if "jit" not in seen:
         detail = "Write the computation as a function decorated with @triton.jit and launch it in forward."
         return Finding(stage="static", category="no_kernel", headline="no @triton.jit kernel", detail=detail), found
     return None, found

@@ -10,6 +10,7 @@ Run by `core.evaluation.spawn`, as `kind` interpret (TRITON_INTERPRET=1) or comp
 """
 
 import contextlib
+import gc
 import os
 import select
 import signal
@@ -58,10 +59,13 @@ class Exited(msgspec.Struct, frozen=True, kw_only=True, tag="exited"):
     cpu_s: float
 
 
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
 def _hidden() -> list[str]:
-    """This repository's packages: task sources and their kernels are not for candidates to read."""
-    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    return [os.path.join(root, name) for name in ("actors", "bus", "configs", "core", "runners", "tests", "runs")]
+    """This repository's packages, should they be installed beside torch: task sources and their kernels are not for
+    candidates to read."""
+    return [os.path.join(_ROOT, name) for name in ("actors", "bus", "configs", "core", "runners", "tests", "runs")]
 
 
 def _work(kind: str) -> Any:
@@ -69,6 +73,7 @@ def _work(kind: str) -> Any:
     import torch
 
     torch.set_num_threads(1)
+    torch.cpu._is_avx2_supported()  # reads the CPU's description once; inside the jail there is no /proc to read it from
     if kind == "compile":
         from core.evaluation import compile_child
 
@@ -150,6 +155,9 @@ def _serve(control: socket.socket, start: Start, work: Any) -> None:
     else:
         linux.become_subreaper()
     decoder = msgspec.msgpack.Decoder(Spawn | Kill)
+    # What exists now stays out of the children's garbage collections, which would copy every page of it.
+    gc.collect()
+    gc.freeze()
     control.send(msgspec.msgpack.encode(Ready()))
     parent = 0 if namespaces else os.getpid()
     while True:
@@ -200,4 +208,5 @@ def main(control_fd: int, worker: int) -> None:
             os._exit(max(0, os.waitstatus_to_exitcode(os.waitpid(zygote, 0)[1])))
         linux.die_with_parent(0)
     work = _work(start.kind)
+    sys.path.remove(_ROOT)  # our own packages are imported; children find only the Python installation
     _serve(control, start, work)

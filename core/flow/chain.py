@@ -107,6 +107,17 @@ class Chain:
         """Groups that were rejected whole."""
         return sum(not outcome.trained for outcome in self._outcomes.values())
 
+    def rejected_in_a_row(self) -> tuple[int, str]:
+        """(groups rejected whole since a group was last trained on, the latest reason)."""
+        count, reason = 0, ""
+        for record in reversed(self.records):
+            for outcome in reversed(record.groups):
+                if outcome.trained:
+                    return count, reason
+                count += 1
+                reason = reason or outcome.rejected[0][1]
+        return count, reason
+
     def trained_groups(self, up_to_version: int) -> int:
         """Groups trained by steps whose policy is `up_to_version` or older."""
         return sum(

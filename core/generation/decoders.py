@@ -2,6 +2,7 @@
 
     add(prompts)   prefill some rows together; they join at the end of the batch
     step(tokens)   one token for every row of the batch
+    save(row)      a row's keys and values, for a prompt that goes on from it
     keep(order)    the batch becomes the rows named, in that order; the others give their memory back
 
 A decoder knows nothing of requests, sampling or versions. Weights may change between two calls; caches stay as they
@@ -16,14 +17,21 @@ from typing import Any, Protocol
 import torch
 from transformers import DynamicCache, PreTrainedModel
 
+from core.generation.prefixes import Prefix
+
 
 class Decoder(Protocol):
-    def add(self, prompts: Sequence[Sequence[int]]) -> torch.Tensor:
-        """Prefill `prompts`; answers with the logits after each one's last token [prompts, vocab]."""
+    def add(self, prompts: Sequence[Sequence[int]], prefixes: Sequence[Prefix | None]) -> torch.Tensor:
+        """Prefill `prompts`, each behind its prefix where there is one; answers with the logits after each one's last
+        token [prompts, vocab]."""
         ...
 
     def step(self, tokens: Sequence[int]) -> torch.Tensor:
         """Feed one token per row; answers with the next logits [rows, vocab]."""
+        ...
+
+    def save(self, row: int) -> Any | None:
+        """A copy of what `add` needs to go on from this row's cached tokens; None where a decoder can't."""
         ...
 
     def keep(self, order: Sequence[int]) -> None:
@@ -48,7 +56,7 @@ class CachedDecoder:
         self._lengths: list[int] = []
         """Cached tokens per row; a row's are the last ones of the columns."""
 
-    def add(self, prompts: Sequence[Sequence[int]]) -> torch.Tensor:
+    def add(self, prompts: Sequence[Sequence[int]], prefixes: Sequence[Prefix | None]) -> torch.Tensor:
         lengths = [len(prompt) for prompt in prompts]
         width = max(lengths)
         ids = torch.zeros(len(prompts), width, dtype=torch.long)
@@ -82,6 +90,9 @@ class CachedDecoder:
         )
         self._lengths = [length + 1 for length in self._lengths]
         return out.logits[:, -1]
+
+    def save(self, row: int) -> None:
+        return None
 
     def keep(self, order: Sequence[int]) -> None:
         self._lengths = [self._lengths[row] for row in order]

@@ -39,7 +39,8 @@ def draw(
     logprobs = torch.log_softmax(logits, dim=-1)
     cumulative = logprobs.double().exp_().cumsum_(dim=-1)
     at = torch.tensor(numbers, dtype=torch.float64, device=logits.device)[:, None] * cumulative[:, -1:]
-    ids = torch.searchsorted(cumulative, at, right=True)
+    # Logits that are NaN put the place behind the end; their log-prob is NaN, and whoever reads it refuses the sample.
+    ids = torch.searchsorted(cumulative, at, right=True).clamp_(max=logits.shape[-1] - 1)
     if any(temperature == 0.0 for temperature in temperatures):
         greedy = torch.tensor([temperature == 0.0 for temperature in temperatures], device=logits.device)
         ids = torch.where(greedy[:, None], logits.argmax(dim=-1, keepdim=True), ids)

@@ -8,6 +8,7 @@ One thread owns model, cache and rows; the event loop only hands rows in and tak
 steps, and nowhere else, rows join and leave and weights change. Invariants:
 - every sampled token is recorded with the version whose weights made its logits, and its log-prob under the
   distribution that it was drawn from; caches of running rows survive a swap, as they do in vLLM's `keep` mode;
+- keys and values of ended rows serve prompts that go on from them, within one version only;
 - what a request draws depends on its seed and its own distribution, not on what runs beside it;
 - a request ends with a completion, PromptTooLong, cancellation, or the engine's own failure; none waits for ever.
 """
@@ -23,12 +24,14 @@ from typing import Any
 import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers.utils import logging
 
 from core.generation import qwen3_decoder
 from core.generation.decoders import CachedDecoder, Decoder
 from core.generation.engine import Completion, PromptTooLong, Sampling
-from core.generation.loading import read_weights, replace_weights
+from core.generation.prefixes import Prefixes
 from core.generation.sampling import draw, uniforms
+from core.generation.swap import read_weights, replace_weights
 
 PREFILL_TOKENS = 8192
 """Most padded prompt tokens in one prefill, so that running rows don't stand still for long."""
@@ -42,6 +45,7 @@ class _Row:
     """One request on its way."""
 
     __slots__ = (
+        "born",
         "budget",
         "cancelled",
         "future",
@@ -65,6 +69,8 @@ class _Row:
         self.logprobs: list[float] = []
         self.versions: list[int] = []
         self.cancelled = False
+        self.born = -1
+        """Version under which its prompt was read."""
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Completion] = self.loop.create_future()
 
@@ -99,11 +105,15 @@ class TransformersEngine:
         batch_rows: int = 64,
         context_tokens: int = 0,
         threads: int = 0,
+        prefix_tokens: int = 32_768,
         generic: bool = False,
+        compiled: bool = True,
     ) -> None:
         """`model` is a folder, a hub name or a loaded model (which the engine then owns). `context_tokens` 0 takes the
-        model's own limit; `threads` sets torch's number of threads for the whole process, 0 leaves it; `generic` keeps
-        the transformers forward where a hand-written one would apply."""
+        model's own limit; `threads` sets torch's number of threads for the whole process, 0 leaves it; `prefix_tokens`
+        bounds what is kept of ended sequences for prompts that go on from them (0: nothing); `generic` keeps
+        the transformers forward where a hand-written one would apply, `compiled` False the latter in torch alone."""
+        self._compiled = compiled
         self._source = model
         self._dtype, self._device = dtype, device
         self._batch_rows, self._wanted_context, self._threads, self._generic = (
@@ -122,7 +132,8 @@ class TransformersEngine:
         self._stopping = False
         self._failure: BaseException | None = None
         self._thread: threading.Thread | None = None
-        self._tokens_total = self._prefilled_total = 0
+        self._prefixes = Prefixes(prefix_tokens)
+        self._tokens_total = self._prefilled_total = self._reused_total = 0
         self._busy_s = self._paused_s = 0.0
 
     @property
@@ -184,6 +195,7 @@ class TransformersEngine:
             "waiting": float(len(self._inbox)),
             "tokens_total": float(self._tokens_total),
             "prefilled_total": float(self._prefilled_total),
+            "reused_total": float(self._reused_total),
             "busy_s": self._busy_s,
             "paused_s": self._paused_s,
         }
@@ -198,6 +210,7 @@ class TransformersEngine:
     def _load(self) -> None:
         model: Any = self._source
         if isinstance(model, str):
+            logging.disable_progress_bar()
             model = AutoModelForCausalLM.from_pretrained(model, dtype=getattr(torch, self._dtype))
         self._model = model.to(self._device).eval().requires_grad_(False)
         assert self._model is not None
@@ -251,13 +264,16 @@ class TransformersEngine:
         began = time.perf_counter()
         fingerprint = replace_weights(self.model, swap.weights)
         self._version = swap.version
+        self._prefixes.clear()
         self._paused_s += time.perf_counter() - began
         _tell(swap.loop, [(swap.future, fingerprint)])
 
     def _decoder(self) -> Decoder:
         model = self.model
         if not self._generic and qwen3_decoder.applies(model):
-            return qwen3_decoder.Qwen3Decoder(model, self._batch_rows, self._context_tokens)
+            return qwen3_decoder.Qwen3Decoder(
+                model, self._batch_rows, self._context_tokens, threads=torch.get_num_threads(), compiled=self._compiled
+            )
         return CachedDecoder(model)
 
     def _admit(self, decoder: Decoder) -> None:
@@ -275,9 +291,13 @@ class TransformersEngine:
                     newcomers.append(row)
         if newcomers:
             first = len(self._rows)
+            for row in newcomers:
+                row.born = self._version
             self._rows += newcomers
+            prefixes = [self._prefixes.find(row.prompt) for row in newcomers]
             self._prefilled_total += sum(len(row.prompt) for row in newcomers)
-            self._sample(decoder, decoder.add([row.prompt for row in newcomers]), first)
+            self._reused_total += sum(prefix.tokens for prefix in prefixes if prefix)
+            self._sample(decoder, decoder.add([row.prompt for row in newcomers], prefixes), first)
 
     def _sample(self, decoder: Decoder, logits: torch.Tensor, first: int) -> None:
         """Draw a token for every row from `first` on; rows that end with it leave."""
@@ -311,6 +331,11 @@ class TransformersEngine:
         for at, finish in ended:
             row = self._rows[at]
             results.setdefault(row.loop, []).append((row.future, row.completion(finish)))
+            if self._prefixes.max_tokens and row.born == self._version:
+                state = decoder.save(at)
+                if state is not None:
+                    # The last token was drawn, but never fed: it has no keys and values.
+                    self._prefixes.put([*row.prompt, *row.ids[:-1]], state)
         count = len(self._rows) - len(gone)
         movers = iter([at for at in range(count, len(self._rows)) if at not in gone])
         order = [next(movers) if at in gone else at for at in range(count)]

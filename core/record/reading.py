@@ -5,14 +5,14 @@ by two recorders, or an episode that was played again after a trim) are dropped 
 for the learner. A torn last record is left out.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
 from core.episodes.episode import Episode
-from core.flow.ledger import Admission, ChainRecord, EndedEpisode, Ledger, settle
+from core.flow.ledger import Admission, ChainRecord, EndedEpisode, Ledger, settle, surviving
 from core.record import files
 from core.record.files import RecordError
 from core.record.record import EPISODES, FACTS, FILES, METRICS, STEPS, episode_key, line_key
@@ -67,6 +67,12 @@ def facts(run: str | Path) -> Iterator[FactRow]:
 def steps(run: str | Path) -> Iterator[StepRow]:
     """All records of the chain in order, voided ones included (`core.flow.ledger.surviving` tells them apart)."""
     return _rows(_path(run, STEPS), StepRow)
+
+
+def surviving_steps(chain: Iterable[StepRow]) -> list[StepRow]:
+    """The steps that stand, in order: not those that a rollback took back, nor records of other kinds."""
+    kept, _ = surviving(chain)
+    return [row for row in kept if isinstance(row, StepRow) and row.kind == "step"]
 
 
 def metrics(run: str | Path) -> Iterator[dict[str, Any]]:

@@ -14,6 +14,7 @@ import msgspec
 
 from core.identity import digest
 from core.record import files
+from core.record.redact import redacted
 
 WandbMode = Literal["online", "offline", "disabled"]
 MODES = ("auto", "offline", "online", "disabled")
@@ -70,7 +71,7 @@ class WandbTracker:
         mode: WandbMode,
         config: Mapping[str, Any],
     ) -> None:
-        """`mode`: online or offline (see `wandb_mode`)."""
+        """`mode`: online or offline (see `wandb_mode`). Credentials in `config` are left out."""
         if mode == "offline":
             # wandb's own crash reports would be network calls too; read when it is imported.
             os.environ["WANDB_ERROR_REPORTING"] = "false"
@@ -83,7 +84,7 @@ class WandbTracker:
             name=name,
             project=project,
             dir=str(run_folder),
-            config=dict(config),
+            config=redacted(config),
             mode=mode,
             settings=settings,
         )

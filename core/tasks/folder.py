@@ -21,7 +21,9 @@ def folder_tasks(path: Path, *, origin: str = "", backend: str = "triton") -> It
         TaskError: no such folder, no level folders in it, or a file that is not a task.
     """
     if not path.is_dir():
-        raise TaskError(f"{path}: no such folder; wanted one that holds level1/, level2/, ... with one problem per file")
+        raise TaskError(
+            f"{path}: no such folder; wanted one that holds level1/, level2/, ... with one problem per file"
+        )
     levels = sorted(child for child in path.iterdir() if child.is_dir() and re.fullmatch(r"level\d+", child.name))
     if not levels:
         raise TaskError(f"{path}: holds no folder level1, level2, ...; wanted level*/N_name.py")

@@ -23,7 +23,9 @@ def huggingface_tasks(path: str, *, revision: str, backend: str = "triton") -> I
     try:
         from datasets import load_dataset
     except ImportError as error:
-        raise TaskError(f"{path}: the package 'datasets' is missing; install it with: pip install 'kernelmill[data]'") from error
+        raise TaskError(
+            f"{path}: the package 'datasets' is missing; install it with: pip install 'kernelmill[data]'"
+        ) from error
     origin = path.rstrip("/").rsplit("/", 1)[-1]
     for split, rows in load_dataset(path, revision=revision or None).items():
         for number, row in enumerate(rows):

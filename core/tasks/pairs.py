@@ -16,7 +16,7 @@ from core.tasks.task import Task
 
 
 class Pair(NamedTuple):
-    """One example. `previous` is None for a first turn; for a second turn it is the kernel that was not good enough."""
+    """One example. `previous` is None for a first turn; for a second turn it is the kernel that failed."""
 
     task: Task
     kernel: str
@@ -24,11 +24,10 @@ class Pair(NamedTuple):
     mistake: str | None = None
     """Kind of the mistake in `kernel`; None when it is right."""
     previous: str | None = None
-    """The kernel of the first turn that `kernel` answers after."""
+    """The wrong kernel of the first turn that `kernel` answers after."""
     previous_mistake: str | None = None
-    """Kind of the mistake in it; None when it was right, but slow."""
     style: Style = "fused"
-    previous_style: Style = "fused"
+    """Of both kernels."""
 
 
 def pairs(
@@ -39,7 +38,6 @@ def pairs(
     repair_mistakes: float = 0.0,
     second_turns: float = 0.0,
     staged: float = 0.0,
-    slow_previous: float = 0.0,
 ) -> Iterator[Pair]:
     """`count` examples, each of another composition; equal arguments give equal examples.
 
@@ -47,32 +45,19 @@ def pairs(
         mistakes: share of first turns whose kernel carries one planted mistake.
         repair_mistakes: share of second turns whose kernel still carries one.
         second_turns: share of examples that are second turns.
-        staged: share of kernels written in the slow `staged` style.
-        slow_previous: share of second turns that answer after a right, but staged kernel.
+        staged: share of examples written in the slow `staged` style.
     """
-    shares = {
-        "mistakes": mistakes,
-        "repair_mistakes": repair_mistakes,
-        "second_turns": second_turns,
-        "staged": staged,
-        "slow_previous": slow_previous,
-    }
+    shares = {"mistakes": mistakes, "repair_mistakes": repair_mistakes, "second_turns": second_turns, "staged": staged}
     for name, share in shares.items():
         if not 0.0 <= share <= 1.0:
             raise ValueError(f"pairs: {name} is a share and must be between 0 and 1, got {share}")
     rng = random.Random(f"pairs {seed}")
     for composition in islice(compositions(seed, "train"), count):
-        # Always the same draws, so that changing one share leaves the other choices as they were.
+        # Always four draws, so that changing one share leaves the other choices as they were.
         style: Style = "staged" if rng.random() < staged else "fused"
         second = rng.random() < second_turns
         wrong = rng.random() < (repair_mistakes if second else mistakes)
         planter = random.Random(int(rng.random() * 2**53))
-        slow = rng.random() < slow_previous
-        previous_style: Style = "staged" if slow or rng.random() < staged else "fused"
-        previous, previous_mistake = None, None
-        if second and slow:
-            previous = composition.kernel(previous_style)
-        elif second:
-            previous, previous_mistake = composition.mistake(planter, previous_style)
+        previous, previous_mistake = composition.mistake(planter, style) if second else (None, None)
         kernel, mistake = composition.mistake(planter, style) if wrong else (composition.kernel(style), None)
-        yield Pair(composition.task(), kernel, mistake, previous, previous_mistake, style, previous_style)
+        yield Pair(composition.task(), kernel, mistake, previous, previous_mistake, style)

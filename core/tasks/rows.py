@@ -45,10 +45,14 @@ def task_of_row(row: Any, *, origin: str, backend: str, where: str) -> Task:
     facts = {**row, **extra} if isinstance(extra, Mapping) else dict(row)
     source = next((facts[field] for field in ("label", "code", "source") if facts.get(field)), None)
     if source is None:
-        raise TaskError(f"{where}: the row has no source: wanted a field 'label' or 'code', got {', '.join(row) or 'none'}")
+        raise TaskError(
+            f"{where}: the row has no source: wanted a field 'label' or 'code', got {', '.join(row) or 'none'}"
+        )
     level = facts.get("level")
     if level is None:
         raise TaskError(f"{where}: the row has no level: wanted extra_info.level or level, got {', '.join(facts)}")
-    parts = (facts.get("problem_id"), facts.get("problem_name") or facts.get("name"))
-    name = row.get("instance_id") or "_".join([f"l{level}", *[str(part) for part in parts if part not in (None, "")]])
+    number, title = str(facts.get("problem_id") or ""), str(facts.get("problem_name") or facts.get("name") or "")
+    # KernelBench's names begin with the number already.
+    parts = [f"l{level}", "" if title.startswith(f"{number}_") else number, title.removesuffix(".py")]
+    name = row.get("instance_id") or "_".join(part for part in parts if part)
     return make_task(name=str(name), level=level, origin=origin, source=source, backend=backend, where=where)

@@ -58,9 +58,13 @@ def load_source(
     ]
     label = f"task source {kind}{f' {path}' if path else ''}"
     if not chosen:
-        raise TaskError(f"{label}: none of its {len(everything)} tasks has split {split!r} and levels {levels or 'all'}")
+        raise TaskError(
+            f"{label}: none of its {len(everything)} tasks has split {split!r} and levels {levels or 'all'}"
+        )
     if count > len(chosen):
-        raise TaskError(f"{label}: {count} tasks were asked for, but only {len(chosen)} have split {split!r} and the levels")
+        raise TaskError(
+            f"{label}: {count} tasks were asked for, but only {len(chosen)} have split {split!r} and the levels"
+        )
     if count:
         places = sorted(random.Random(f"choose {seed}").sample(range(len(chosen)), count))
         chosen = [chosen[place] for place in places]

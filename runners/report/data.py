@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from core.episodes.episode import Episode
-from core.flow.ledger import Ledger, surviving
+from core.flow.ledger import Ledger
 from core.record import heldout, reading
 from core.record.heldout import HeldOut, HeldOutEpisode
 from core.record.metrics import batch_metrics
@@ -65,8 +65,7 @@ class ReportData:
 def gather(folder: Path) -> ReportData:
     """Read everything once. Raises `core.record.files.RecordError` for files that can't be read."""
     chain = list(reading.steps(folder))
-    kept, _ = surviving(chain)
-    steps = [row for row in kept if isinstance(row, reading.StepRow) and row.kind == "step"]
+    steps = reading.surviving_steps(chain)
     config = _json(folder / "config.json")
     data = ReportData(
         folder=folder,

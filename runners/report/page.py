@@ -10,6 +10,7 @@ from html import escape
 from typing import Any
 
 from core.record.heldout import HeldOut, HeldOutEpisode
+from core.record.redact import redacted
 from runners.live import duration, turn_series
 from runners.report.code import code_block, visible
 from runners.report.data import Pair, ReportData, mean_of, moving_mean, shown_turn, standard_error
@@ -17,7 +18,6 @@ from runners.report.style import CSS
 from runners.report.svg import Series, figure, line_chart
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-SECRETS = ("token", "password", "secret", "key")
 LEARNER = (
     ("loss", "Loss"),
     ("entropy", "Entropy, nats"),
@@ -28,6 +28,8 @@ LEARNER = (
     ("lr", "Learning rate"),
     ("tokens_per_s", "Tokens per second in the learner"),
 )
+MOST_MARKS = 20
+"""Of each kind."""
 ENDS = 5
 """Steps at either end whose mean is called first and last."""
 
@@ -151,7 +153,9 @@ def _charts(data: ReportData) -> str:
         return '<h2>Training</h2><p class="absent">No step was recorded.</p>'
     xs = [float(step) for step in data.steps]
     width = max(3, min(20, len(xs) // 6))
-    marks = data.rollbacks
+    still = [step for step, figures in zip(data.steps, data.figures, strict=True) if figures.get("applied") == 0]
+    refused = [(step, "the weights did not move: the update was refused") for step in still[:MOST_MARKS]]
+    marks = sorted([*data.rollbacks[:MOST_MARKS], *refused])
 
     def raw_and_mean(name: str, what: str) -> list[Series]:
         values = data.series(name)
@@ -241,9 +245,6 @@ def _charts(data: ReportData) -> str:
         for name, what in LEARNER
         if mean_of(data.series(name)) is not None
     ]
-    still = [step for step, figures in zip(data.steps, data.figures, strict=True) if figures.get("applied") == 0]
-    if still:
-        marks = [*marks, *((step, "the weights did not move: the update was refused") for step in still[:20])]
     noted = "".join(f"<li>step {step}: {escape(what)}</li>" for step, what in marks)
     notes = f'<p class="soft small">Dotted vertical lines:</p><ul class="small">{noted}</ul>' if noted else ""
     more = f'<details><summary>the learner itself: {len(learner)} plots</summary><div class="charts">{"".join(learner)}'
@@ -318,7 +319,7 @@ def _side(when: str, episode: HeldOutEpisode) -> str:
 
 
 def _config(data: ReportData) -> str:
-    rows = [[key, _value(key, value)] for key, value in _flat(data.config)]
+    rows = [[key, visible(str(value))] for key, value in _flat(redacted(data.config))]
     if not rows:
         return ""
     body = "".join(
@@ -339,18 +340,6 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, An
                 yield from _flat(item, f"{prefix}{key}[{n}].")
         else:
             yield f"{prefix}{key}", value
-
-
-def _value(key: str, value: Any) -> str:
-    """As text; a report is passed around, so it holds no credentials."""
-    # The last word decides: `token` is a secret, `max_new_tokens` is not.
-    if value and key.lower().replace(".", "_").rsplit("_", 1)[-1] in SECRETS:
-        return "(hidden)"
-    text = visible(str(value))
-    if isinstance(value, str) and "://" in text and "@" in text:
-        scheme, rest = text.split("://", 1)
-        return f"{scheme}://(hidden)@{rest.rsplit('@', 1)[1]}"
-    return text
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str | tuple[str, str]]], numbers: Sequence[int]) -> str:

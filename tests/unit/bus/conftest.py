@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from bus.broker import Broker
-from bus.memory import MemoryServer
+from bus.memory import MemoryBroker
+from bus.memory_server import MemoryServer
 from bus.nats import NatsBroker
 from bus.server import EmbeddedServer
 from tests.simulation import virtual_time
@@ -28,7 +29,7 @@ class MemoryWorld:
         virtual_time.run(begin)
 
     async def connect(self, name: str = "test") -> Broker:
-        return self.server.connect(name)
+        return MemoryBroker(self.server, name)
 
     def crash(self) -> None:
         self.server.stop()

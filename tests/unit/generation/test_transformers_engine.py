@@ -14,17 +14,22 @@ from core.generation.transformers_engine import EngineStopped, TransformersEngin
 
 VOCAB, CONTEXT = 97, 512
 PROMPTS = [[5, 6, 7], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11], [5, 6, 7], [96, 0, 1, 50, 51]]
-ENGINES = {"written": ("qwen3", False), "generic": ("qwen3", True), "llama": ("llama", False)}
+ENGINES = {
+    "compiled": ("qwen3", {}),
+    "written": ("qwen3", {"compiled": False}),
+    "generic": ("qwen3", {"generic": True}),
+    "llama": ("llama", {}),
+}
 
 
 @pytest.fixture(params=list(ENGINES))
 def make_engine(request, make_model):
-    kind, generic = ENGINES[request.param]
+    kind, how = ENGINES[request.param]
 
     def make(**options):
         model = make_model(kind)
         assert qwen3_decoder.applies(model) == (kind == "qwen3")
-        return TransformersEngine(model, generic=generic, **options)
+        return TransformersEngine(model, **how, **options)
 
     return make
 
@@ -166,6 +171,37 @@ def test_weights_of_another_model_are_refused_and_the_engine_goes_on(make_model,
         return await engine.generate([1], Sampling(max_new_tokens=3, seed=0))
 
     assert with_engine(engine, use).versions.tolist() == [0, 0, 0]
+
+
+def test_a_prompt_that_goes_on_reuses_what_is_cached(make_engine, make_model, tmp_path):
+    engine = make_engine(batch_rows=3)
+    kind = type(engine._source).__name__.removesuffix("ForCausalLM").lower()
+    new = make_model(kind, seed=1)
+    save_file({name: p.detach().clone() for name, p in new.named_parameters()}, tmp_path / "model.safetensors")
+    old = copy.deepcopy(engine._source)
+
+    async def use(engine):
+        first = await asyncio.gather(
+            *(engine.generate(PROMPTS[i], Sampling(max_new_tokens=9 + 5 * i, seed=i)) for i in range(3))
+        )
+        prompts = [[*PROMPTS[i], *first[i].ids.tolist(), *range(1 + 3 * i)] for i in range(3)] + [[7, 7, 7]]
+        second = await asyncio.gather(
+            *(engine.generate(prompt, Sampling(max_new_tokens=12, seed=5)) for prompt in prompts)
+        )
+        reused = engine.gauges()["reused_total"]
+        await engine.load_weights(str(tmp_path), 1)
+        third = await engine.generate(prompts[0], Sampling(max_new_tokens=12, seed=5))
+        return prompts, second, reused, third, engine.gauges()["reused_total"]
+
+    prompts, second, reused, third, reused_after = with_engine(engine, use)
+    # All but each completion's last token, which was never fed.
+    can_reuse = type(engine._decoder()) is qwen3_decoder.Qwen3Decoder
+    expected = sum(len(PROMPTS[i]) + 8 + 5 * i for i in range(3)) if can_reuse else 0
+    assert reused == reused_after == expected
+    for prompt, completion in zip(prompts, second, strict=True):
+        wanted = teacher_forced(old, prompt, completion.ids.tolist())
+        np.testing.assert_allclose(completion.logprobs, wanted, atol=1e-4)
+    np.testing.assert_allclose(third.logprobs, teacher_forced(new, prompts[0], third.ids.tolist()), atol=1e-4)
 
 
 def test_stop_ids_end_a_completion_and_belong_to_it(make_engine):

@@ -2,7 +2,7 @@
 
     python run_kernels.py cases.json answers.json
 
-Reads [{"source": ..., "kernel": ..., "seed": 0}, ...] and writes one [word, seconds] per case. The word is `right`,
+Reads [{"source": ..., "kernel": ..., "seed": 0}, ...] and writes one [word, CPU seconds] per case. The word is `right`,
 `wrong_value`, `wrong_type`, `input_changed`, `out_of_bounds`, or the name of the exception. Memory that is not written
 reads as NaN, and an access outside of the launch's tensors is seen.
 """
@@ -34,7 +34,11 @@ class OutOfBounds(Exception):
 
 def _watch_memory() -> None:
     builder = interpreter.InterpreterBuilder
-    start, load, store = interpreter.GridExecutor._init_args_hst, builder.create_masked_load, builder.create_masked_store
+    start, load, store = (
+        interpreter.GridExecutor._init_args_hst,
+        builder.create_masked_load,
+        builder.create_masked_store,
+    )
 
     def remember(self: Any, args: Any, kwargs: Any) -> Any:
         tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
@@ -99,7 +103,7 @@ def _copy(tensor: torch.Tensor) -> torch.Tensor:
 def _run(case: dict[str, Any], folder: Path, number: int) -> tuple[str, float]:
     problem = build(case["source"], name=f"case {number}", profile="cpu")
     model, inputs = problem.model(case["seed"]), problem.inputs(case["seed"] + 1)
-    began = time.perf_counter()
+    began = time.process_time()
     with torch.no_grad():
         wanted = model(*inputs)
         given = [_copy(value) if isinstance(value, torch.Tensor) else value for value in inputs]
@@ -107,11 +111,11 @@ def _run(case: dict[str, Any], folder: Path, number: int) -> tuple[str, float]:
             candidate = problem.model(case["seed"] + 2, _load(case["kernel"], folder, f"kernel_{number}").ModelNew)
             candidate.load_state_dict(model.state_dict())
             candidate.train(model.training)
-            began = time.perf_counter()
+            began = time.process_time()
             out = candidate(*given)
         except Exception as error:
             return "out_of_bounds" if isinstance(error.__cause__, OutOfBounds) else type(error).__name__, 0.0
-    took = time.perf_counter() - began
+    took = time.process_time() - began
     changed = any(
         isinstance(value, torch.Tensor) and not torch.equal(value, given[place]) for place, value in enumerate(inputs)
     )

@@ -59,7 +59,7 @@ def test_first_composition_stays_what_it_was():
     assert [composition.structure for composition in compose(seed=0, count=3)] == [
         "maximum(square(i0),sub(i1,i0))",
         "sigmoid(minimum(i0,sub(i1,i2)))",
-        "mul(add(c,mul(i0,minimum(i1,i0))),c)",
+        "mul(add(c,mul(minimum(i0,i1),i0)),c)",
     ]
 
 

@@ -80,7 +80,9 @@ def test_the_page_is_whole_and_says_what_the_record_says(folder: Path) -> None:
 
 def gather_steps(folder: Path) -> list[reading.StepRow]:
     """The last record of every step number: those that a rollback voided were made again later."""
-    return list({row.step: row for row in reading.steps(folder) if row.kind == "step"}.values())
+    steps = list({row.step: row for row in reading.steps(folder) if row.kind == "step"}.values())
+    assert reading.surviving_steps(reading.steps(folder)) == steps
+    return steps
 
 
 def test_nothing_in_it_can_act_or_call_out(folder: Path) -> None:

@@ -6,7 +6,11 @@ import torch.nn as nn
 ROWS = 9001
 COLUMNS = 3001
 VALUE = 0.7
-PROFILES = {"cpu": {"ROWS": 8, "COLUMNS": 77}, "small": {"ROWS": 401, "COLUMNS": 333}, "full": {"ROWS": 9001, "COLUMNS": 3001}}
+PROFILES = {
+    "cpu": {"ROWS": 8, "COLUMNS": 77},
+    "small": {"ROWS": 401, "COLUMNS": 333},
+    "full": {"ROWS": 9001, "COLUMNS": 3001},
+}
 
 
 class Model(nn.Module):

@@ -5,7 +5,11 @@ import torch.nn as nn
 
 ROWS = 8003
 COLUMNS = 3001
-PROFILES = {"cpu": {"ROWS": 7, "COLUMNS": 119}, "small": {"ROWS": 401, "COLUMNS": 503}, "full": {"ROWS": 8003, "COLUMNS": 3001}}
+PROFILES = {
+    "cpu": {"ROWS": 7, "COLUMNS": 119},
+    "small": {"ROWS": 401, "COLUMNS": 503},
+    "full": {"ROWS": 8003, "COLUMNS": 3001},
+}
 
 
 class Model(nn.Module):

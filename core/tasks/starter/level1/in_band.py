@@ -5,7 +5,11 @@ import torch.nn as nn
 
 ROWS = 7001
 COLUMNS = 5003
-PROFILES = {"cpu": {"ROWS": 13, "COLUMNS": 71}, "small": {"ROWS": 300, "COLUMNS": 999}, "full": {"ROWS": 7001, "COLUMNS": 5003}}
+PROFILES = {
+    "cpu": {"ROWS": 13, "COLUMNS": 71},
+    "small": {"ROWS": 300, "COLUMNS": 999},
+    "full": {"ROWS": 7001, "COLUMNS": 5003},
+}
 
 
 class Model(nn.Module):

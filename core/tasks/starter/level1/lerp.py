@@ -6,7 +6,11 @@ import torch.nn as nn
 ROWS = 3001
 COLUMNS = 7001
 SHARE = 0.3
-PROFILES = {"cpu": {"ROWS": 9, "COLUMNS": 101}, "small": {"ROWS": 300, "COLUMNS": 701}, "full": {"ROWS": 3001, "COLUMNS": 7001}}
+PROFILES = {
+    "cpu": {"ROWS": 9, "COLUMNS": 101},
+    "small": {"ROWS": 300, "COLUMNS": 701},
+    "full": {"ROWS": 3001, "COLUMNS": 7001},
+}
 
 
 class Model(nn.Module):

@@ -5,7 +5,11 @@ import torch.nn as nn
 
 ROWS = 6007
 COLUMNS = 5003
-PROFILES = {"cpu": {"ROWS": 37, "COLUMNS": 53}, "small": {"ROWS": 503, "COLUMNS": 701}, "full": {"ROWS": 6007, "COLUMNS": 5003}}
+PROFILES = {
+    "cpu": {"ROWS": 37, "COLUMNS": 53},
+    "small": {"ROWS": 503, "COLUMNS": 701},
+    "full": {"ROWS": 6007, "COLUMNS": 5003},
+}
 
 
 class Model(nn.Module):

@@ -5,7 +5,11 @@ import torch.nn as nn
 
 ROWS = 8191
 COLUMNS = 4001
-PROFILES = {"cpu": {"ROWS": 7, "COLUMNS": 133}, "small": {"ROWS": 511, "COLUMNS": 1001}, "full": {"ROWS": 8191, "COLUMNS": 4001}}
+PROFILES = {
+    "cpu": {"ROWS": 7, "COLUMNS": 133},
+    "small": {"ROWS": 511, "COLUMNS": 1001},
+    "full": {"ROWS": 8191, "COLUMNS": 4001},
+}
 
 
 class Model(nn.Module):

@@ -5,7 +5,11 @@ import torch.nn as nn
 
 ROWS = 16381
 WIDTH = 2003
-PROFILES = {"cpu": {"ROWS": 11, "WIDTH": 97}, "small": {"ROWS": 701, "WIDTH": 509}, "full": {"ROWS": 16381, "WIDTH": 2003}}
+PROFILES = {
+    "cpu": {"ROWS": 11, "WIDTH": 97},
+    "small": {"ROWS": 701, "WIDTH": 509},
+    "full": {"ROWS": 16381, "WIDTH": 2003},
+}
 
 
 class Model(nn.Module):

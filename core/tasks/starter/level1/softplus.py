@@ -6,7 +6,11 @@ import torch.nn.functional as F
 
 BATCH = 4099
 WIDTH = 6007
-PROFILES = {"cpu": {"BATCH": 5, "WIDTH": 211}, "small": {"BATCH": 301, "WIDTH": 997}, "full": {"BATCH": 4099, "WIDTH": 6007}}
+PROFILES = {
+    "cpu": {"BATCH": 5, "WIDTH": 211},
+    "small": {"BATCH": 301, "WIDTH": 997},
+    "full": {"BATCH": 4099, "WIDTH": 6007},
+}
 
 
 class Model(nn.Module):

@@ -5,7 +5,11 @@ import torch.nn as nn
 
 ROWS = 6007
 COLUMNS = 3001
-PROFILES = {"cpu": {"ROWS": 10, "COLUMNS": 55}, "small": {"ROWS": 300, "COLUMNS": 501}, "full": {"ROWS": 6007, "COLUMNS": 3001}}
+PROFILES = {
+    "cpu": {"ROWS": 10, "COLUMNS": 55},
+    "small": {"ROWS": 300, "COLUMNS": 501},
+    "full": {"ROWS": 6007, "COLUMNS": 3001},
+}
 
 
 class Model(nn.Module):

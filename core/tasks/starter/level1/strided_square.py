@@ -5,7 +5,11 @@ import torch.nn as nn
 
 ROWS = 4001
 COLUMNS = 5001
-PROFILES = {"cpu": {"ROWS": 6, "COLUMNS": 150}, "small": {"ROWS": 333, "COLUMNS": 601}, "full": {"ROWS": 4001, "COLUMNS": 5001}}
+PROFILES = {
+    "cpu": {"ROWS": 6, "COLUMNS": 150},
+    "small": {"ROWS": 333, "COLUMNS": 601},
+    "full": {"ROWS": 4001, "COLUMNS": 5001},
+}
 
 
 class Model(nn.Module):

@@ -6,7 +6,11 @@ import torch.nn.functional as F
 
 TOKENS = 8009
 HIDDEN = 2503
-PROFILES = {"cpu": {"TOKENS": 9, "HIDDEN": 83}, "small": {"TOKENS": 500, "HIDDEN": 301}, "full": {"TOKENS": 8009, "HIDDEN": 2503}}
+PROFILES = {
+    "cpu": {"TOKENS": 9, "HIDDEN": 83},
+    "small": {"TOKENS": 500, "HIDDEN": 301},
+    "full": {"TOKENS": 8009, "HIDDEN": 2503},
+}
 
 
 class Model(nn.Module):

@@ -5,7 +5,11 @@ import torch.nn as nn
 
 ROWS = 5003
 COLUMNS = 4093
-PROFILES = {"cpu": {"ROWS": 45, "COLUMNS": 39}, "small": {"ROWS": 511, "COLUMNS": 397}, "full": {"ROWS": 5003, "COLUMNS": 4093}}
+PROFILES = {
+    "cpu": {"ROWS": 45, "COLUMNS": 39},
+    "small": {"ROWS": 511, "COLUMNS": 397},
+    "full": {"ROWS": 5003, "COLUMNS": 4093},
+}
 
 
 class Model(nn.Module):

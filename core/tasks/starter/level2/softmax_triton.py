@@ -1,0 +1,22 @@
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def softmax_kernel(x_ptr, out_ptr, columns, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    offs = tl.arange(0, BLOCK)
+    mask = offs < columns
+    x = tl.load(x_ptr + row * columns + offs, mask=mask, other=float("-inf"))
+    weights = tl.exp(x - tl.max(x, axis=0))
+    tl.store(out_ptr + row * columns + offs, weights / tl.sum(weights, axis=0), mask=mask)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        rows, columns = x.shape
+        out = torch.empty_like(x)
+        softmax_kernel[(rows,)](x, out, columns, BLOCK=triton.next_power_of_2(columns))
+        return out

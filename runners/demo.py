@@ -1,0 +1,134 @@
+"""`kernelmill demo`: the whole story on this machine, in one command.
+
+    held-out tasks with the shipped policy -> `up` -> the same tasks, sampled the same way, with the trained policy
+    -> report.html
+
+Everything in between is the real system: real actors, real broker, real judge.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+RECIPE = Path(__file__).parents[1] / "configs" / "demo.toml"
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser("demo", help="watch reinforcement learning work, on two cores and no GPU")
+    parser.add_argument("--steps", type=int, default=0, help="optimizer steps (default: the recipe's)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the run (default: 0)")
+    parser.add_argument("--json", default="", metavar="FILE", help="write the figures there as JSON")
+    parser.add_argument("--folder", default="", help="where the run folder is made (default: runs)")
+    parser.add_argument("--config", default=str(RECIPE), help=argparse.SUPPRESS)
+    parser.add_argument("overrides", nargs="*", metavar="section.key=value")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from configs.load import load
+    from core.record.heldout import AFTER, BEFORE
+    from core.run_folder import RunFolder
+    from runners.preflight import check
+    from runners.up import run_config
+
+    started = time.monotonic()
+    name = time.strftime(f"demo-s{args.seed}-%m%d-%H%M%S")
+    chosen = [f"run.seed={args.seed}", f"run.name={name}"]
+    chosen += [f"run.steps={args.steps}"] if args.steps else []
+    chosen += [f'run.folder="{args.folder}"'] if args.folder else []
+    config = load(args.config, [*chosen, *args.overrides])
+    check(config, args.config)
+    folder = RunFolder(Path(config.run.folder) / config.run.name)
+    folder.root.mkdir(parents=True, exist_ok=True)
+    folder.config.write_text(config.model_dump_json(indent=2))
+
+    _say("1/3 held-out tasks, before training")
+    _evaluate(folder, config.model.path, folder.root / BEFORE)
+    _say(f"2/3 training: {config.run.steps} steps")
+    if code := run_config(config):
+        return code
+    _say("3/3 the same held-out tasks, after training")
+    trained = folder.root / "policy"
+    _export(folder, trained, config.run.steps)
+    _evaluate(folder, str(trained), folder.root / AFTER)
+
+    from runners.report import build_report
+
+    report = build_report(folder.root)
+    figures = summary(folder, config, time.monotonic() - started)
+    if args.json:
+        Path(args.json).write_text(json.dumps(figures, indent=2) + "\n")
+    _print(figures, report)
+    return 0 if figures["ledger_balanced"] else 1
+
+
+def _say(text: str) -> None:
+    print(f"\n{text}", flush=True)
+
+
+def _evaluate(folder: Any, model: str, out: Path) -> None:
+    """In a process of its own, so that its memory is free again when the run starts."""
+    words = ["-m", "runners.cli", "evaluate", "--config", str(folder.config), "--model", model, "--out", str(out)]
+    done = subprocess.run([sys.executable, *words])
+    if done.returncode:
+        raise SystemExit(done.returncode)
+
+
+def _export(folder: Any, out: Path, step: int) -> None:
+    from core.checkpoints import store
+    from core.checkpoints.export import export_huggingface
+
+    export_huggingface(store.step_folder(folder.checkpoints, step), out)
+
+
+def summary(folder: Any, config: Any, wall_s: float) -> dict[str, Any]:
+    """The figures of a finished demo, from its record and the two held-out files."""
+    from core.record import heldout, reading
+
+    before = heldout.load(folder.root / heldout.BEFORE)
+    after = heldout.load(folder.root / heldout.AFTER)
+    ledger = reading.ledger(folder.root)
+    steps = [step for step in reading.surviving_steps(reading.steps(folder.root)) if step.kind == "step"]
+    facts = list(reading.facts(folder.root))
+    rewards = [step.metrics["reward/mean"] for step in steps]
+    train_s = steps[-1].at - min(fact.at for fact in facts if fact.kind == "admitted")
+    return {
+        "held_out_correct_before": before.figures["correct/by_turn_1"],
+        "held_out_correct_after": after.figures["correct/by_turn_1"],
+        "held_out_repair_before": before.figures.get("repair/turn_2"),
+        "held_out_repair_after": after.figures.get("repair/turn_2"),
+        "held_out_reward_before": before.figures["reward/mean"],
+        "held_out_reward_after": after.figures["reward/mean"],
+        "held_out_tasks": after.tasks,
+        "reward_first": mean(rewards[:3]),
+        "reward_last": mean(rewards[-3:]),
+        "steps": len(steps),
+        "wall_s": round(wall_s, 1),
+        "ledger_balanced": ledger.balanced,
+        "episodes_per_s": round(ledger.episodes.trained / train_s, 2),
+        "versions_published": sum(fact.kind == "weights_published" for fact in facts),
+        "staleness_max": max(step.metrics["staleness/max"] for step in steps),
+        "seed": config.run.seed,
+    }
+
+
+def mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _print(figures: dict[str, Any], report: Path) -> None:
+    def share(name: str) -> str:
+        value = figures[name]
+        return "–" if value is None else f"{100 * value:.0f} %"
+
+    print()
+    print(f"held-out tasks correct at turn 1   {share('held_out_correct_before')} -> {share('held_out_correct_after')}")
+    print(f"failed first turns repaired        {share('held_out_repair_before')} -> {share('held_out_repair_after')}")
+    print(f"mean reward of the run             {figures['reward_first']:.2f} -> {figures['reward_last']:.2f}")
+    print(f"ledger                             {'balanced' if figures['ledger_balanced'] else 'NOT balanced'}")
+    print(f"time                               {figures['wall_s'] / 60:.1f} minutes")
+    print(f"report                             {report}")

@@ -1,0 +1,119 @@
+"""`kernelmill evaluate --config CONFIG`: a policy on held-out tasks, with an engine and judges in this process.
+
+Prints the figures, and with --out writes them with every kernel and its verdict as JSON. The same config, tasks and
+seed sample the same way, so two policies compare on equal terms:
+
+    kernelmill evaluate --config configs/demo.toml --out before.json
+    kernelmill evaluate --config configs/demo.toml --model runs/demo/checkpoints/... --out after.json
+"""
+
+import argparse
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from configs.schema import RunConfig
+    from core.record.heldout import HeldOut
+    from core.tasks.task import Task
+
+
+def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+    """Add the subcommand; nothing here imports torch."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "evaluate",
+        help="measure a policy on held-out tasks",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--config", required=True, type=Path, help="recipe: tasks, prompts, sampling, judge, reward")
+    parser.add_argument("--model", default="", help="policy to measure (default: the recipe's model.path)")
+    parser.add_argument("--tasks", type=int, default=0, metavar="N", help="only the first N held-out tasks")
+    parser.add_argument("--samples", type=int, default=1, metavar="N", help="episodes of each task (default 1)")
+    parser.add_argument("--seed", type=int, default=0, help="of the sampling (default 0)")
+    parser.add_argument("--out", type=Path, help="write figures, kernels and verdicts to this file")
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="overrides, e.g. rollout.threads=2")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """0; raises UsageError, ConfigError or TaskError when the config, the model or the tasks can't be used."""
+    from configs.load import load
+    from core.tasks.loading import load_tasks
+    from runners.usage import UsageError
+    from runners.preflight import check_engine, check_model
+
+    if args.tasks < 0 or args.samples < 1:
+        raise UsageError(f"--tasks {args.tasks} and --samples {args.samples}: wanted at least 0 and 1")
+    config = load(args.config, [*args.overrides, *([f"model.path={args.model!r}"] if args.model else [])])
+    check_model(config, str(args.config))
+    check_engine(config)
+    tasks = load_tasks([source.model_dump() for source in config.tasks.heldout], config.tasks.backend, "heldout")
+    heldout = asyncio.run(measure(config, tasks[: args.tasks or None], samples_per_task=args.samples, seed=args.seed))
+    for name, value in heldout.figures.items():
+        print(f"{name:32} {value:.4g}")
+    if args.out:
+        heldout.save(args.out)
+    return 0
+
+
+async def measure(
+    config: "RunConfig",
+    tasks: "list[Task]",
+    *,
+    samples_per_task: int = 1,
+    seed: int = 0,
+    step: int | None = None,
+) -> "HeldOut":
+    """Evaluate the policy in `config.model.path` with an engine and judges of this process's own."""
+    from core.episodes.chat import Chat
+    from core.episodes.heldout import evaluate
+    from core.episodes.play import PlaySettings
+    from core.evaluation.pool import JudgePool
+    from core.evaluation.reward import score
+    from core.evaluation.settings import JudgeSettings
+    from core.evaluation.verdict import Verdict
+    from core.generation.load import load_engine, load_tokenizer
+    from core.identity import candidate_key
+    from core.tasks.task import Task
+
+    known = JudgeSettings.__struct_fields__
+    pool = JudgePool(
+        JudgeSettings(**{name: value for name, value in config.judge.model_dump().items() if name in known}),
+        config.judge.workers,
+    )
+    engine = load_engine(
+        config.rollout.engine,
+        config.model.path,
+        dtype=config.model.dtype,
+        context_tokens=config.model.context_tokens,
+        batch_rows=config.rollout.batch_rows,
+        threads=config.rollout.threads,
+    )
+    verdicts: dict[str, asyncio.Task[Verdict]] = {}
+
+    async def judge(task: Task, candidate: str) -> Verdict:
+        # Equal kernels share one verdict, as they do on the bus; a waiter that gives up leaves it to the others.
+        key = candidate_key(task.source, candidate, config.judge.identity(), config.judge.device_class)
+        if key not in verdicts:
+            verdicts[key] = asyncio.create_task(pool.judge(task, candidate, key))
+        return await asyncio.shield(verdicts[key])
+
+    try:
+        await asyncio.gather(pool.start(), engine.start())
+        return await evaluate(
+            tasks,
+            engine=engine,
+            chat=Chat(load_tokenizer(config.model.path), thinking=config.episodes.thinking),
+            judge=judge,
+            score=lambda verdict: score(verdict, **config.reward.model_dump()),
+            settings=PlaySettings.of(config.episodes, config.rollout),
+            samples_per_task=samples_per_task,
+            seed=seed,
+            step=step,
+            episodes_in_flight=config.rollout.batch_rows,
+        )
+    finally:
+        await engine.stop()
+        await pool.stop()

@@ -1,0 +1,25 @@
+"""Copies the input and works in place on the copy.
+
+task: relu_scale
+expect: pass
+"""
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask)
+    tl.store(out_ptr + offsets, tl.maximum(x, 0.0) * 2.0 + 1.0, mask=mask)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        own = x.clone()
+        kernel[(triton.cdiv(own.numel(), 512),)](own, own, own.numel(), BLOCK=512)
+        return own

@@ -1,0 +1,39 @@
+"""Comments and names that text checks refuse: pass, half_rows, # in a string, try.
+
+task: relu_scale
+expect: pass
+"""
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask)
+    tl.store(out_ptr + offsets, tl.maximum(x, 0.0) * 2.0 + 1.0, mask=mask)
+
+
+def launch(x):
+    out = torch.empty_like(x)
+    n = x.numel()
+    kernel[(triton.cdiv(n, 256),)](x, out, n, BLOCK=256)
+    return out
+
+
+try:
+    import triton_extras_that_nobody_has
+except ImportError:
+    triton_extras_that_nobody_has = None
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        """A pass over the rows: torch.relu(x) would do the same."""
+        half_rows = x.numel() // 2  # we pass this on; no torch.matmul, no F.relu
+        note = "# not a comment"
+        assert half_rows >= 0 and note
+        return launch(x)

@@ -1,0 +1,41 @@
+"""Walks up the stack for the expected output, the reference module or a seed.
+
+task: relu_scale
+expect: wrong_value
+"""
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask)
+    tl.store(out_ptr + offsets, tl.maximum(x, 0.0) * 2.0 + 1.0, mask=mask)
+
+
+def launch(x):
+    out = torch.empty_like(x)
+    n = x.numel()
+    kernel[(triton.cdiv(n, 256),)](x, out, n, BLOCK=256)
+    return out
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        import sys
+        frame = sys._getframe()
+        launch(x)
+        while frame is not None:
+            for name, value in list(frame.f_locals.items()):
+                if any(word in name for word in ("expected", "reference", "wanted", "exact", "native")):
+                    if isinstance(value, torch.Tensor) and value.shape == x.shape:
+                        return value.clone()
+                    if isinstance(value, nn.Module):
+                        return value(x)
+            frame = frame.f_back
+        return torch.zeros_like(x)

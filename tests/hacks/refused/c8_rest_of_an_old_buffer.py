@@ -1,0 +1,37 @@
+"""A kept buffer still holds the last call's values where nothing is computed.
+
+task: relu_scale
+expect: wrong_value, output_reused, non_finite
+"""
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask)
+    tl.store(out_ptr + offsets, tl.maximum(x, 0.0) * 2.0 + 1.0, mask=mask)
+
+
+def launch(x):
+    out = torch.empty_like(x)
+    n = x.numel()
+    kernel[(triton.cdiv(n, 256),)](x, out, n, BLOCK=256)
+    return out
+
+
+kept = {}
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        n = x.numel()
+        if "out" not in kept:
+            kept["out"] = launch(x)
+            return kept["out"]
+        kernel[(triton.cdiv(n // 2, 256),)](x, kept["out"], n // 2, BLOCK=256)
+        return kept["out"]

@@ -1,0 +1,37 @@
+"""Plants files where a later candidate's compiler would look.
+
+task: relu_scale
+expect: runtime_error, import_error, wrong_value, construct_error
+"""
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask)
+    tl.store(out_ptr + offsets, tl.maximum(x, 0.0) * 2.0 + 1.0, mask=mask)
+
+
+def launch(x):
+    out = torch.empty_like(x)
+    n = x.numel()
+    kernel[(triton.cdiv(n, 256),)](x, out, n, BLOCK=256)
+    return out
+
+
+import os
+import sys
+
+for folder in (os.path.dirname(triton.__file__), sys.prefix, "/usr/lib"):
+    with open(os.path.join(folder, "planted.py"), "w") as file:
+        file.write("raise SystemExit")
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return launch(x)
