@@ -110,7 +110,9 @@ def build_lm(config: Any, seed: int) -> Any:
 def load_lm(model: str, revision: str = "") -> Any:
     """A causal LM from a Hugging Face folder or hub name, float32, on the CPU."""
     from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()  # it would end up in an actor's log
     if not Path(model).exists() and (model.startswith((".", "/")) or model.count("/") != 1):
         raise ModelError(f"no model folder {model!r}: wanted one with config.json, or a hub name OWNER/NAME")
     return AutoModelForCausalLM.from_pretrained(

@@ -72,7 +72,8 @@ def test_the_tokenizer_says_every_text_and_knows_whole_lines(dialogues, chat):
     tokenizer = chat.tokenizer
     for text in ("héllo\n\tworld  →", dialogues[0].answer, "a\n\n\nb", " x"):
         assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
-    assert "import triton\n" in [tokenizer.decode([i]) for i in range(len(tokenizer))]
+    entries = [tokenizer.decode([i]) for i in range(len(tokenizer))]
+    assert max(map(len, entries)) > 30 and all(entry.count("\n") <= 1 for entry in entries)
     assert len(chat.answer_ids(dialogues[0].answer)) < 200
     with pytest.raises(ValueError, match="vocab = 200 is too small"):
         train_tokenizer(["a"], vocab=200, context_tokens=10)
@@ -119,8 +120,8 @@ def test_the_command_makes_a_policy_that_learns(tmp_path):
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(
         f'out = "{tmp_path}/policy"\nsteps = 30\nrows_per_step = 4\nwarmup_steps = 3\nlr = 0.01\ndevice = "cpu"\n'
-        "[architecture]\nvocab = 380\nhidden = 32\nlayers = 1\nheads = 2\nkv_heads = 1\nhead_dim = 16\nintermediate = 48\n"
-        "context_tokens = 640\n[data]\ncount = 64\nsecond_turns = 0.3\nmistakes = 0.5\n"
+        "[architecture]\nvocab = 380\nhidden = 32\nlayers = 1\nheads = 2\nkv_heads = 1\nhead_dim = 16\n"
+        "intermediate = 48\ncontext_tokens = 640\n[data]\ncount = 64\nsecond_turns = 0.3\nmistakes = 0.5\n"
     )
     parser = sys.modules["argparse"].ArgumentParser()
     runner.add_parser(parser.add_subparsers())
