@@ -41,8 +41,8 @@ def run(args: argparse.Namespace) -> int:
     """0; raises UsageError, ConfigError or TaskError when the config, the model or the tasks can't be used."""
     from configs.load import load
     from core.tasks.loading import load_tasks
-    from runners.usage import UsageError
     from runners.preflight import check_engine, check_model
+    from runners.usage import UsageError
 
     if args.tasks < 0 or args.samples < 1:
         raise UsageError(f"--tasks {args.tasks} and --samples {args.samples}: wanted at least 0 and 1")
