@@ -14,7 +14,6 @@ import asyncio
 from typing import ClassVar
 
 import structlog
-from core.evaluation.pool import JudgePool
 
 from actors.actor import Actor
 from actors.prompt_sampler import infra_verdict
@@ -22,6 +21,7 @@ from bus import facts, subjects
 from bus.broker import Delivery
 from bus.messages import Evaluation, Held, Judged
 from bus.worker import Worker
+from core.evaluation.pool import JudgePool
 from core.evaluation.settings import JudgeSettings
 
 log = structlog.get_logger()

@@ -15,7 +15,6 @@ import asyncio
 from typing import ClassVar
 
 import structlog
-from core.evaluation.reward import score
 
 from actors.actor import Actor
 from actors.prompt_sampler import bury_group
@@ -26,6 +25,7 @@ from bus.worker import Worker
 from core.episodes.episode import Episode
 from core.episodes.play import play_group
 from core.episodes.settings import PlaySettings
+from core.evaluation.reward import score
 from core.evaluation.verdict import Verdict
 from core.flow.chain import Chain
 from core.identity import candidate_key
@@ -44,9 +44,8 @@ class RolloutGenerator(Actor):
 
     def __init__(self, *args, **kwargs) -> None:  # type: ignore[no-untyped-def]
         super().__init__(*args, **kwargs)
-        from core.generation.load import load_engine, load_tokenizer
-
         from core.episodes.chat import Chat
+        from core.generation.load import load_engine, load_tokenizer
 
         rollout = self.config.rollout
         self._engine = load_engine(
@@ -212,4 +211,3 @@ class RolloutGenerator(Actor):
 
     def gauges(self) -> dict[str, float]:
         return {"episodes": float(self._episodes), **self._engine.gauges()}
-

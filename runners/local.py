@@ -19,8 +19,8 @@ from typing import Any
 from configs.load import ConfigError
 from configs.schema import RunConfig
 from core.run_folder import RunFolder
-from runners.usage import UsageError
 from runners.processes import Child
+from runners.usage import UsageError
 
 STOP_ORDER = (("sampler", "generator"), ("learner", "evaluator"), ("checkpointer",), ("recorder",))
 GRACE_S = {"generator": 10.0, "learner": 90.0}

@@ -85,7 +85,7 @@ def test_a_frozen_server_ends_waits_in_time_and_loses_nothing(server):
     async def main() -> None:
         broker = await joined(server)
         os.kill(server.pid, signal.SIGSTOP)
-        os.waitpid(server.pid, os.WUNTRACED)  # until it stands still
+        os.waitpid(server.pid, os.WUNTRACED)  # noqa: ASYNC222  (it stands still at once)
         try:
             with pytest.raises(TimeoutError, match=r"storing 1 bytes on n\.log\.frozen"):
                 await broker.publish("n.log.frozen", b"1", timeout_s=0.3)
