@@ -163,7 +163,7 @@ def error_finding(error: ErrorFrame, screens: tuple[str, ...], memory_mb: int) -
     place: dict[str, Any] = {"line": error.line, "code": error.code}
     if error.memory or "can't allocate memory" in message or "DefaultCPUAllocator" in message:
         return Finding(
-            stage=stage, category="memory", headline=f"asked for more than {memory_mb} MB: {message}", **place
+            stage=stage, category="memory", headline=f"asked for more than {memory_mb} MB of memory", **place
         )
     if error.type == "UnsupportedError" and UNSUPPORTED & set(screens):
         return Finding(stage="launch", category="unsupported", headline=message, kind="unsupported", **place)

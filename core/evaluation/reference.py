@@ -1,5 +1,4 @@
-"""The trusted side's knowledge of a task: secret inputs, parameters, expected outputs, and what the work costs at
-least.
+"""The trusted side's knowledge of a task: secret inputs, parameters, expected outputs, least cost.
 
 Runs only in a judge's worker, never near a candidate. Seeds come from os.urandom, fresh for every candidate, so nothing
 can be computed ahead. Parameters are perturbed (a bias that starts at zero would hide its omission) and differ from
@@ -257,8 +256,7 @@ _KINDS = (
     ("narrow", "narrow_positive", "scaled", "plain"),
     ("mixed", "scaled", "plain"),
 )
-"""Per draw, distributions in the order in which they are tried; the first on which the reference stays finite is
-used."""
+"""Per draw, distributions in the order in which they are tried; the first that keeps the reference finite is used."""
 
 
 def _seed() -> int:

@@ -1,5 +1,4 @@
-"""A judge's worker process: reads requests from its socket, judges, answers. One candidate at a time, dies with its
-parent.
+"""A judge's worker process: reads requests from its socket, judges, answers, one at a time; dies with its parent.
 
 `python -m core.evaluation.worker FD PARENT SLOT` is started by `core.evaluation.pool` only. Messages are MessagePack
 with a length of 4 bytes in front. First the settings arrive and `Hello` or `Refused` goes back; then requests and
