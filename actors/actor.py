@@ -123,7 +123,10 @@ class Actor:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.beat_now.wait(), self.config.bus.beat_s)
             self.beat_now.clear()
-            await self._beat()
+            try:
+                await self._beat()
+            except TimeoutError as error:  # an outage is no reason to end: the next beat tells
+                log.warning("beat not stored", why=str(error))
 
     async def _beat(self) -> None:
         version, fingerprint = self.policy_held()

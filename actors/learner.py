@@ -131,11 +131,14 @@ class Learner(Actor):
         outcomes, samples = [], []
         config = self.config.episodes
         for group in groups:
-            stale = self._stale(group)
-            outcomes.append(group.outcome(stale))
+            reasons = self._stale(group)
             for episode in group.trainable:
-                if episode.index not in stale:
-                    samples += samples_of(episode, credit=config.credit, gamma=config.gamma)
+                if episode.index not in reasons:
+                    found = samples_of(episode, credit=config.credit, gamma=config.gamma)
+                    samples += found
+                    if not found:
+                        reasons[episode.index] = "unscored"
+            outcomes.append(group.outcome(reasons))
         if not samples:
             await self._append(self._record("rejected", tuple(outcomes)))
             self._collector.consume(outcomes)

@@ -53,14 +53,16 @@ class Reaper:
         await self._bus.fact(facts.DIED, kind=beat.kind, actor=beat.actor, pid=beat.pid, handed_on=len(beat.held))
 
     async def _hand_on(self, held: Held) -> None:
+        if any((held.stream, held.seq) == (h.stream, h.seq) for beat in self.beats.values() for h in beat.held):
+            return  # somebody else has it already; a nak through the old delivery would call it back from them
         deaths = await self._bus.count_up(f"deaths-{held.stream}-{held.seq}")
         if deaths < self._max_deaths:
             await self._bus.broker.nak_reply(held.reply)
             return
-        payload = await self._bus.broker.remove(held.stream, held.seq)
-        if payload is None:
+        found = await self._bus.broker.read(held.stream, held.seq, 1, 0.0)
+        if not found or found[0].seq != held.seq:
             return
-        why = f"{deaths} workers died while they worked on it"
+        payload, why = found[0].data, f"{deaths} workers died while they worked on it"
         await self._on_poison(held.stream, payload, why)
         await self._bus.bury(
             Dead(
@@ -73,4 +75,5 @@ class Reaper:
                 at=self._bus.clock.now(),
             )
         )
+        await self._bus.broker.remove(held.stream, held.seq)  # last: a crash before this only repeats what was done
         await self._bus.fact(facts.POISONED, stream=held.stream, key=str(held.seq), deaths=deaths, why=why)

@@ -17,6 +17,8 @@ from bus.broker import Broker, Entry, Record, SequenceConflict, SubjectTaken
 from bus.messages import Beat, Cursor, Dead, Ended, Evaluation, Fact, Judged, Message, Policy, Request, Step
 from core.clock import Clock, SystemClock
 
+PUBLISH_TIMEOUT_S = 60.0
+"""How long an outage may last until publishing gives up; the same key is tried again and again meanwhile."""
 M = TypeVar("M", bound=Message)
 log = structlog.get_logger()
 
@@ -67,11 +69,15 @@ class RunBus:
 
     async def publish_judged(self, judged: Judged) -> None:
         subject = subjects.verdict(self.run_id, judged.verdict.candidate_key)
-        await self.broker.publish(subject, codec.encode(judged))
+        await self.broker.publish(subject, codec.encode(judged), timeout_s=PUBLISH_TIMEOUT_S)
 
     async def standing_verdict(self, key: str) -> Judged | None:
-        """The verdict that stands for a candidate key, if any."""
-        record = await self.broker.last(self.names.verdicts, subjects.verdict(self.run_id, key))
+        """The verdict that stands for a candidate key, if any can be seen."""
+        try:
+            record = await self.broker.last(self.names.verdicts, subjects.verdict(self.run_id, key))
+        except TimeoutError as error:
+            log.info("no answer, going on without", why=str(error))
+            return None
         return self._read(record.data, Judged, record.subject) if record else None
 
     async def judged(self, evaluation: Evaluation, *, timeout_s: float, recheck_s: float = 5.0) -> Judged:
@@ -139,7 +145,9 @@ class RunBus:
 
     async def append_step(self, step: Step, *, after_seq: int) -> int:
         """Append to the chain; raises SequenceConflict when another learner wrote after `after_seq`."""
-        return await self.broker.publish(subjects.step(self.run_id), codec.encode(step), expect_last_seq=after_seq)
+        return await self.broker.publish(
+            subjects.step(self.run_id), codec.encode(step), expect_last_seq=after_seq, timeout_s=PUBLISH_TIMEOUT_S
+        )
 
     async def read_steps(self, from_seq: int, limit: int = 256, timeout_s: float = 1.0) -> list[tuple[int, Step]]:
         return await self._read_log(self.names.steps, from_seq, Step, limit, timeout_s)
@@ -150,7 +158,7 @@ class RunBus:
         if kind not in facts.ALL:
             raise ValueError(f"unknown fact kind {kind!r}; kinds are listed in bus.facts")
         message = Fact(run_id=self.run_id, kind=kind, actor=self.actor, at=self.clock.now(), data=data, trace=trace)
-        await self.broker.publish(subjects.fact(self.run_id, kind), codec.encode(message))
+        await self.broker.publish(subjects.fact(self.run_id, kind), codec.encode(message), timeout_s=PUBLISH_TIMEOUT_S)
 
     async def read_facts(self, from_seq: int, limit: int = 256, timeout_s: float = 1.0) -> list[tuple[int, Fact]]:
         return await self._read_log(self.names.facts, from_seq, Fact, limit, timeout_s)
@@ -222,7 +230,7 @@ class RunBus:
 
     async def _publish_once(self, subject: str, message: Message) -> bool:
         try:
-            await self.broker.publish(subject, codec.encode(message))
+            await self.broker.publish(subject, codec.encode(message), timeout_s=PUBLISH_TIMEOUT_S)
             return True
         except SubjectTaken:
             return False
@@ -230,7 +238,11 @@ class RunBus:
     async def _read_log(
         self, stream: str, from_seq: int, kind: type[M], limit: int, timeout_s: float
     ) -> list[tuple[int, M]]:
-        records: list[Record] = await self.broker.read(stream, from_seq, limit, timeout_s)
+        try:
+            records: list[Record] = await self.broker.read(stream, from_seq, limit, timeout_s)
+        except TimeoutError as error:  # an outage: followers ask again, from the same position
+            log.info("no answer, asking again", why=str(error))
+            return []
         read = ((record.seq, self._read(record.data, kind, record.subject)) for record in records)
         return [(seq, message) for seq, message in read if message is not None]
 

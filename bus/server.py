@@ -114,6 +114,7 @@ class EmbeddedServer:
         left running."""
         if self.pid is not None:
             raise ServerFailed(f"the server already runs (pid {self.pid})")
+        self._gone()  # one that died under us left its lock with us
         program = find_server()
         for port, setting in ((self._port, "bus.port"), (self._monitor_port, "bus.monitor_port")):
             if port and not _is_free(port):

@@ -11,6 +11,7 @@
 """
 
 import asyncio
+import contextlib
 import traceback
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
@@ -87,7 +88,11 @@ class Worker(Generic[M]):
 
     async def _slot(self) -> None:
         while not self._stopping.is_set():
-            delivery = await self._bus.broker.fetch(self._stream, self._consumer, timeout_s=1.0)
+            try:
+                delivery = await self._bus.broker.fetch(self._stream, self._consumer, timeout_s=1.0)
+            except TimeoutError as error:  # an outage: the queue is still there afterwards
+                log.info("no answer, asking again", why=str(error))
+                continue
             if delivery is None:
                 continue
             if self._stopping.is_set():
@@ -151,4 +156,5 @@ class Worker(Generic[M]):
     async def _beat(self, delivery: Delivery) -> None:
         while True:
             await asyncio.sleep(self._beat_s)
-            await delivery.in_progress()
+            with contextlib.suppress(TimeoutError):
+                await delivery.in_progress()

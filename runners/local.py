@@ -65,7 +65,7 @@ class LocalRun:
 
         if not self.config.bus.url:
             self._server = EmbeddedServer(self.folder.nats, self.config.bus.port, self.config.bus.monitor_port)
-            await asyncio.to_thread(self._server.start)
+            self._server.start()  # in this thread: the broker dies with the thread that started it
             write_private(
                 self.folder.bus,
                 {
@@ -111,7 +111,7 @@ class LocalRun:
             await asyncio.sleep(0.2)
             if self._server.pid is None and not self._stopped:
                 self._on_line("broker", {"level": "warning", "event": "the broker died, starting it again"})
-                await asyncio.to_thread(self._server.start)
+                self._server.start()
 
     # -- running and stopping ----------------------------------------------------------------------------------------
 

@@ -63,8 +63,12 @@ class Watching:
         config, names = self._config, self._bus.names
         judge = subjects.evaluate_consumer(config.tasks.backend, config.judge.device_class)
         while True:
-            requests = await self._bus.broker.consumer_state(names.requests, subjects.rollout_consumer())
-            evaluations = await self._bus.broker.consumer_state(names.evaluations, judge)
+            await asyncio.sleep(QUEUES_EVERY_S)
+            try:
+                requests = await self._bus.broker.consumer_state(names.requests, subjects.rollout_consumer())
+                evaluations = await self._bus.broker.consumer_state(names.evaluations, judge)
+            except TimeoutError:  # the broker is away; the next look tells
+                continue
             self._feed(
                 {
                     "type": "queues",
@@ -73,4 +77,3 @@ class Watching:
                 }
             )
             self._feed({"type": "ledger", **settle(self._admitted, self._chain).as_dict()})
-            await asyncio.sleep(QUEUES_EVERY_S)
