@@ -1,7 +1,7 @@
 """`kernelmill sft`: supervised training that makes the policy which reinforcement starts from.
 
 kernelmill sft --config configs/demo-sft.toml
-kernelmill sft --config configs/demo-sft.toml steps=200 data.count=5000 out=/tmp/policy
+kernelmill sft --config configs/demo-sft.toml steps=200 data.count=5000 out=policies/try
 """
 
 import argparse
