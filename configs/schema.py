@@ -37,6 +37,8 @@ class Bus(Section):
     """Port of the embedded server on loopback; 0 takes a free one."""
     monitor_port: int = Field(default=0, ge=0, le=65535)
     """Port of the embedded server's monitoring page on loopback; 0 takes a free one."""
+    connect_s: float = Field(default=30.0, gt=0)
+    """An actor that can't reach the broker at its start gives up after this; later it reconnects for ever."""
     ack_wait_s: float = Field(default=60.0, ge=2.0)
     """Work that nobody beats for this long is redelivered; workers beat three times in it."""
     beat_s: float = Field(default=2.0, gt=0)

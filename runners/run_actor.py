@@ -69,7 +69,7 @@ async def connect(config: Any, name: str, url: str, token: str) -> Any:
     from bus.run_bus import RunBus
     from bus.topology import topology
 
-    broker = await NatsBroker.connect(url, token, name=name, deadline_s=30.0)
+    broker = await NatsBroker.connect(url, token, name=name, deadline_s=config.bus.connect_s)
     await broker.ensure(
         topology(
             config.run.name,

@@ -1,0 +1,108 @@
+"""What a person types wrong is answered in one clear line and exit code 2, before anything is started."""
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+GOOD = 'extends = "{root}/configs/demo.toml"\n[run]\nname = "bad-input"\nfolder = "{folder}/runs"\n'
+
+
+def kernelmill(*words):
+    return subprocess.run(
+        [sys.executable, "-m", "runners.cli", *map(str, words)], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+
+
+def recipe(folder, text=""):
+    path = folder / "recipe.toml"
+    path.write_text(GOOD.format(root=ROOT, folder=folder) + text)
+    return path
+
+
+def refused(done, *said):
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    for part in said:
+        assert part in done.stderr
+
+
+def test_an_unknown_key(tmp_path):
+    refused(kernelmill("up", recipe(tmp_path), "learner.grad_clop=1"), "learner.grad_clop", "did you mean learner.grad_clip?")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_missing_model_folder(tmp_path):
+    done = kernelmill("up", recipe(tmp_path), f"model.path={tmp_path}/nowhere")
+    refused(done, "model.path", f"{tmp_path}/nowhere", "no such folder")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_model_folder_without_weights(tmp_path):
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    (model / "tokenizer.json").write_text("{}")
+    refused(kernelmill("up", recipe(tmp_path), f"model.path={model}"), "no .safetensors weights")
+
+
+def test_a_busy_port(tmp_path):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        refused(kernelmill("up", recipe(tmp_path), f"bus.port={port}"), f"bus.port = {port}", "something else listens")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_task_without_a_model(tmp_path):
+    tasks = tmp_path / "tasks" / "level1"
+    tasks.mkdir(parents=True)
+    (tasks / "1_nothing.py").write_text("def get_inputs():\n    return []\n\ndef get_init_inputs():\n    return []\n")
+    done = kernelmill("up", recipe(tmp_path), f'tasks.train=[{{kind="folder", path="{tmp_path}/tasks"}}]')
+    refused(done, "1_nothing.py", "Model")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_split_that_leaves_no_task(tmp_path):
+    done = kernelmill("up", recipe(tmp_path), 'tasks.train=[{kind="starter", levels=[4]}]')
+    refused(done, "starter", "none of its", "levels (4,)")
+
+
+def test_an_engine_that_is_not_installed(tmp_path):
+    pytest.importorskip("torch")
+    refused(kernelmill("up", recipe(tmp_path), "rollout.engine=vllm"), "vllm", "pip install")
+
+
+def test_a_missing_config(tmp_path):
+    refused(kernelmill("up", tmp_path / "gone.toml"), "no such config")
+
+
+def test_an_actor_without_a_broker(tmp_path):
+    refused(kernelmill("run", "sampler", "--config", recipe(tmp_path)), "no broker", "kernelmill up")
+
+
+def test_an_actor_whose_broker_does_not_answer(tmp_path):
+    done = kernelmill("run", "sampler", "--config", recipe(tmp_path), "bus.url=nats://127.0.0.1:9", "bus.connect_s=1")
+    refused(done, "nats://127.0.0.1:9")
+
+
+def test_overrides_may_stand_anywhere_but_must_be_overrides(tmp_path):
+    done = kernelmill("up", recipe(tmp_path), "--dry-run", "run.steps=7")
+    assert done.returncode == 0 and '"steps": 7' in done.stdout
+    assert not (tmp_path / "runs").exists()
+    refused_usage = kernelmill("up", recipe(tmp_path), "--no-such-option")
+    assert refused_usage.returncode == 2 and "--no-such-option" in refused_usage.stderr
+
+
+def test_a_run_folder_that_holds_another_run(tmp_path):
+    path = recipe(tmp_path)
+    folder = tmp_path / "runs" / "bad-input"
+    folder.mkdir(parents=True)
+    resolved = kernelmill("up", path, "--dry-run", "episodes.gamma=0.9")
+    (folder / "config.json").write_text(resolved.stdout)
+    refused(kernelmill("up", path), "episodes.gamma", "0.9", "0.4")
