@@ -146,6 +146,9 @@ class Learner(Actor):
         started = self.clock.monotonic()
         before = self._step
         metrics = await self._compute.call(self._ranks.step, samples)
+        if not metrics["applied"]:
+            await self._refused(groups, metrics)
+            return
         episodes = [episode for group in groups for episode in group.episodes.values()]
         metrics |= batch_metrics(episodes, before, max_turns=config.max_turns)
         metrics |= self._stage_s | {"time/learner_s": self.clock.monotonic() - started}
@@ -156,6 +159,15 @@ class Learner(Actor):
         await self._publish_weights()
         if self._step % self.config.checkpoints.every_steps == 0 or self._step == self.config.run.steps:
             await self._write_checkpoint()
+
+    async def _refused(self, groups: list[Group], metrics: dict[str, float]) -> None:
+        """The trainer refused the update (a number that is not finite, say) and changed nothing: the groups are given
+        up with its reason, and the run goes on."""
+        reason = next((name.partition("/")[2] for name in metrics if name.startswith("refused_step/")), "refused")
+        outcomes = tuple(group.outcome(dict.fromkeys(group.episodes, reason)) for group in groups)
+        log.error("update refused", why=reason, groups=len(groups))
+        await self._append(self._record("rejected", outcomes))
+        self._collector.consume(list(outcomes))
 
     def _stale(self, group: Group) -> dict[int, str]:
         """Members that are older than the bound; admission and window make this empty, so that it is only a net."""
