@@ -26,7 +26,7 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 	@test -x "$(UV)" || command -v uv >/dev/null || { $(PYTHON) -m venv .uv && .uv/bin/python -m pip install --quiet uv; }
 	test -x $(PY) || $(UV) venv --quiet --python $(PYTHON) $(VENV)
 	$(UV) pip install --quiet --python $(PY) --require-hashes -r requirements.lock
-	$(UV) pip install --quiet --python $(PY) --no-deps --no-build-isolation -e .
+	$(UV) pip install --quiet --python $(PY) --no-deps --no-build-isolation --config-setting editable_mode=compat -e .
 	touch $@
 
 # Names, versions and hashes; no addresses.

@@ -7,8 +7,6 @@ Everything in between is the real system: real actors, real broker, real judge.
 """
 
 import argparse
-import json
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -54,13 +52,15 @@ def run(args: argparse.Namespace) -> int:
     _say("3/3 the same held-out tasks, after training")
     trained = folder.root / "policy"
     _export(folder, trained, config.run.steps)
-    _evaluate(folder, str(trained), folder.root / AFTER)
+    _evaluate(folder, str(trained), folder.root / AFTER, config.run.steps)
 
     from runners.report import build_report
 
     report = build_report(folder.root)
     figures = summary(folder, config, time.monotonic() - started)
     if args.json:
+        import json
+
         Path(args.json).write_text(json.dumps(figures, indent=2) + "\n")
     _print(figures, report)
     return 0 if figures["ledger_balanced"] else 1
@@ -70,9 +70,12 @@ def _say(text: str) -> None:
     print(f"\n{text}", flush=True)
 
 
-def _evaluate(folder: Any, model: str, out: Path) -> None:
+def _evaluate(folder: Any, model: str, out: Path, version: int = 0) -> None:
     """In a process of its own, so that its memory is free again when the run starts."""
+    import subprocess
+
     words = ["-m", "runners.cli", "evaluate", "--config", str(folder.config), "--model", model, "--out", str(out)]
+    words += ["--version", str(version)]
     done = subprocess.run([sys.executable, *words])
     if done.returncode:
         raise SystemExit(done.returncode)

@@ -4,8 +4,6 @@ Exit code 0 when everything that the config needs is there, 1 otherwise. Without
 """
 
 import argparse
-import importlib.metadata
-import importlib.util
 import os
 import platform
 import shutil
@@ -56,6 +54,8 @@ def python() -> Iterator[Finding]:
 
 
 def packages() -> Iterator[Finding]:
+    import importlib.metadata
+
     for name, needed in (("torch", True), ("triton", True), ("transformers", True), ("nats-py", True),
                          ("vllm", False), ("peft", False), ("datasets", False)):  # fmt: skip
         try:

@@ -8,7 +8,6 @@ seed sample the same way, so two policies compare on equal terms:
 """
 
 import argparse
-import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +30,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser.add_argument("--tasks", type=int, default=0, metavar="N", help="only the first N held-out tasks")
     parser.add_argument("--samples", type=int, default=1, metavar="N", help="episodes of each task (default 1)")
     parser.add_argument("--seed", type=int, default=0, help="of the sampling (default 0)")
+    parser.add_argument("--version", type=int, default=0, help="policy version to note in the file (default 0)")
     parser.add_argument("--out", type=Path, help="write figures, kernels and verdicts to this file")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="overrides, e.g. rollout.threads=2")
     parser.set_defaults(run=run)
@@ -39,6 +39,8 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """0; raises UsageError, ConfigError or TaskError when the config, the model or the tasks can't be used."""
+    import asyncio
+
     from configs.load import load
     from core.tasks.loading import load_tasks
     from runners.preflight import check_engine, check_model
@@ -50,7 +52,9 @@ def run(args: argparse.Namespace) -> int:
     check_model(config, str(args.config))
     check_engine(config)
     tasks = load_tasks([source.model_dump() for source in config.tasks.heldout], config.tasks.backend, "heldout")
-    heldout = asyncio.run(measure(config, tasks[: args.tasks or None], samples_per_task=args.samples, seed=args.seed))
+    heldout = asyncio.run(
+        measure(config, tasks[: args.tasks or None], samples_per_task=args.samples, seed=args.seed, step=args.version)
+    )
     for name, value in heldout.figures.items():
         print(f"{name:32} {value:.4g}")
     if args.out:
@@ -67,6 +71,8 @@ async def measure(
     step: int | None = None,
 ) -> "HeldOut":
     """Evaluate the policy in `config.model.path` with an engine and judges of this process's own."""
+    import asyncio
+
     from core.episodes.chat import Chat
     from core.episodes.heldout import evaluate
     from core.episodes.play import PlaySettings

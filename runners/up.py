@@ -4,11 +4,6 @@
 """
 
 import argparse
-import asyncio
-import signal
-import sys
-import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,92 +32,14 @@ def run(args: argparse.Namespace) -> int:
 
 def run_config(config: Any, note: str = "") -> int:
     """Run to the end; 0 when the run finished, 1 when it was given up, 130 when it was interrupted."""
+    import asyncio
+
     from core.run_folder import RunFolder
     from runners.local import refuse_second_supervisor
+    from runners.supervise import supervise
 
     lock = refuse_second_supervisor(RunFolder(Path(config.run.folder) / config.run.name))
     try:
-        return asyncio.run(_supervise(config, note))
+        return asyncio.run(supervise(config, note))
     finally:
         lock.close()
-
-
-async def _supervise(config: Any, note: str) -> int:
-    from runners.live import View
-    from runners.local import LocalRun
-
-    interrupted = asyncio.Event()
-    with View() as view:
-
-        def feed(event: Mapping[str, Any]) -> None:
-            view.feed(event, time.time())
-
-        def on_line(actor: str, event: dict[str, Any]) -> None:
-            if event.get("event") == "died" or str(event.get("event", "")).startswith("died ("):
-                feed({"type": "actor", "actor": actor, "state": "restarting", "restarts": restarts(actor)})
-            if event.get("level") in ("warning", "error", "critical"):
-                text = " ".join(str(event[key]) for key in ("event", "why", "detail") if key in event)
-                feed({"type": "error", "actor": actor, "text": text, "at": time.time()})
-
-        run = LocalRun(config, on_line=on_line)
-
-        def restarts(actor: str) -> int:
-            return next((child.restarts for child in run.children if child.name == actor), 0)
-
-        run.prepare()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, interrupted.set)
-        feed(
-            {
-                "type": "run",
-                "name": config.run.name,
-                "steps": config.run.steps,
-                "folder": str(run.folder.root),
-                "started_at": time.time(),
-                "max_staleness": config.sampler.max_staleness,
-                "dead_after_s": config.bus.dead_after_s,
-            }
-        )
-        feed({"type": "note", "text": note or f"starting; logs, record and report are in {run.folder.root}"})
-        background: list[asyncio.Task[Any]] = []
-        try:
-            await run.start()
-            background = [asyncio.create_task(_watch(config, run, feed)), asyncio.create_task(_redraw(view))]
-            ends = [asyncio.create_task(run.wait()), asyncio.create_task(interrupted.wait())]
-            await asyncio.wait([*ends, background[0]], return_when=asyncio.FIRST_COMPLETED)
-            for task in (*ends, background[0]):
-                if task.done():
-                    task.result()
-                elif task is not background[0]:
-                    task.cancel()
-            feed({"type": "note", "text": "stopping" if interrupted.is_set() else "finished; writing everything down"})
-        finally:
-            for task in background:
-                task.cancel()
-            await asyncio.gather(*background, return_exceptions=True)
-            await run.stop()
-            view.refresh(time.time())
-    if run.failed:
-        print(f"kernelmill up: {run.failed}", file=sys.stderr)
-        return 1
-    return 130 if interrupted.is_set() else 0
-
-
-async def _watch(config: Any, run: Any, feed: Any) -> None:
-    from bus.run_bus import RunBus
-    from runners.run_actor import connect, reach_bus
-    from runners.watching import Watching
-
-    url, token = reach_bus(config, run.folder)
-    bus: RunBus = await connect(config, "view", url, token)
-    try:
-        await Watching(bus, config, lambda event, _: feed(event)).run()
-    finally:
-        await bus.close()
-
-
-async def _redraw(view: Any) -> None:
-    while True:
-        view.refresh(time.time())
-        await asyncio.sleep(0.25)

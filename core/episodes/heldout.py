@@ -39,7 +39,7 @@ async def evaluate(
     line does not count against an episode's deadline. Raises ValueError without tasks or samples."""
     if not tasks or samples_per_task < 1:
         raise ValueError(f"nothing to evaluate: {len(tasks)} tasks, {samples_per_task} samples of each")
-    version = engine.version
+    version = engine.version if step is None else step  # one update is one version
     room = asyncio.Semaphore(max(1, episodes_in_flight // samples_per_task))
 
     async def one(task: Task) -> list[Episode]:
@@ -64,7 +64,7 @@ async def evaluate(
     made = HeldOut.of(
         episodes,
         version=version,
-        step=version if step is None else step,
+        step=version,
         seed=seed,
         sources={task.task_id: task.source for task in tasks},
     )

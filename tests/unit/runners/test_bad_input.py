@@ -32,7 +32,8 @@ def refused(done, *said):
 
 
 def test_an_unknown_key(tmp_path):
-    refused(kernelmill("up", recipe(tmp_path), "learner.grad_clop=1"), "learner.grad_clop", "did you mean learner.grad_clip?")
+    done = kernelmill("up", recipe(tmp_path), "learner.grad_clop=1")
+    refused(done, "learner.grad_clop", "did you mean learner.grad_clip?")
     assert not (tmp_path / "runs").exists()
 
 

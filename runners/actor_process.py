@@ -1,0 +1,164 @@
+"""One actor as a process: reach the bus, agree on the topology, live, leave.
+
+All actors but the learner run their loop in the main thread. The learner's loop has a thread of its own, and torch has
+the main thread (`actors.compute`).
+"""
+
+import argparse
+import asyncio
+import contextvars
+import ctypes
+import json
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from runners.usage import UsageError
+
+
+def run_actor(args: argparse.Namespace) -> int:
+    """The whole life of this process."""
+    from configs.load import load
+    from core.run_folder import RunFolder
+
+    config = load(args.config, args.overrides)
+    folder = RunFolder(args.run_folder or Path(config.run.folder) / config.run.name)
+    url, token = reach_bus(config, folder)
+    name = args.name or f"{args.actor}-{os.uname().nodename}-{os.getpid()}"
+    _die_with_parent()
+    from runners.logs import configure
+
+    configure(run=config.run.name, actor=name)
+    if args.actor == "learner":
+        return _learner_process(config, folder, name, url, token)
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(_live(args.actor, config, folder, name, url, token))
+
+
+def reach_bus(config: Any, folder: Any) -> tuple[str, str]:
+    """(url, token) from the config or the environment, else from the run folder."""
+    url = os.environ.get("NATS_URL") or config.bus.url
+    if url:
+        return url, os.environ.get("NATS_TOKEN") or config.bus.token
+    try:
+        reach = json.loads(folder.bus.read_text())
+    except FileNotFoundError:
+        raise UsageError(
+            f"no broker is named: set bus.url (or NATS_URL), or start the run with `kernelmill up` "
+            f"({folder.bus} is not there)"
+        ) from None
+    return reach["url"], reach["token"]
+
+
+async def connect(config: Any, name: str, url: str, token: str) -> Any:
+    from bus.nats import NatsBroker
+    from bus.run_bus import RunBus
+    from bus.topology import topology
+
+    broker = await NatsBroker.connect(url, token, name=name, deadline_s=config.bus.connect_s)
+    await broker.ensure(
+        topology(
+            config.run.name,
+            device_classes=[(config.tasks.backend, config.judge.device_class)],
+            ack_wait_s=config.bus.ack_wait_s,
+            dead_after_s=config.bus.dead_after_s,
+            max_worker_deaths=config.bus.max_worker_deaths,
+        )
+    )
+    return RunBus(broker, config.run.name, name)
+
+
+async def _live(kind: str, config: Any, folder: Any, name: str, url: str, token: str) -> int:
+    from core.clock import SystemClock
+
+    bus = await connect(config, name, url, token)
+    try:
+        await actor_class(kind)(config, bus, name, folder, SystemClock()).live()
+    finally:
+        await bus.close()
+    return 0
+
+
+def actor_class(kind: str) -> Any:
+    """Imported only here, so that each process loads what its own actor needs."""
+    if kind == "sampler":
+        from actors.prompt_sampler import PromptSampler as Chosen
+    elif kind == "generator":
+        from actors.rollout_generator import RolloutGenerator as Chosen  # type: ignore[assignment]
+    elif kind == "evaluator":
+        from actors.evaluator import Evaluator as Chosen  # type: ignore[assignment]
+    elif kind == "learner":
+        from actors.learner import Learner as Chosen  # type: ignore[assignment]
+    elif kind == "checkpointer":
+        from actors.checkpointer import Checkpointer as Chosen  # type: ignore[assignment]
+    else:
+        from actors.recorder import Recorder as Chosen  # type: ignore[assignment]
+    return Chosen
+
+
+def _learner_process(config: Any, folder: Any, name: str, url: str, token: str) -> int:
+    """Torch in this (the main) thread, the bus loop in another."""
+    from actors.compute import MainThreadCalls
+
+    compute = MainThreadCalls()
+    outcome: list[BaseException] = []
+    loop = _loop_factory()()
+    actors: list[Any] = []
+
+    def bus_thread() -> None:
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_until_complete(_learner_life(config, folder, name, url, token, compute, actors))
+        except BaseException as error:
+            outcome.append(error)
+        finally:
+            compute.close()
+
+    def stop(*_: object) -> None:
+        if actors:
+            loop.call_soon_threadsafe(actors[0].ask_to_stop)
+        else:
+            os._exit(143)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(bus_thread,), name="bus")
+    thread.start()
+    compute.serve()
+    thread.join()
+    if outcome:
+        raise outcome[0]
+    return 0
+
+
+async def _learner_life(
+    config: Any, folder: Any, name: str, url: str, token: str, compute: Any, actors: list[Any]
+) -> None:
+    from actors.learner import Learner
+    from core.clock import SystemClock
+
+    bus = await connect(config, name, url, token)
+    try:
+        actors.append(Learner(config, bus, name, folder, SystemClock(), compute=compute))
+        await actors[0].live()
+    finally:
+        await bus.close()
+
+
+def _loop_factory() -> Any:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop
+
+
+def _die_with_parent() -> None:
+    """Under a supervisor, ask to stop when it dies, however it dies."""
+    if os.environ.get("KERNELMILL_SUPERVISED") and sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+        if os.getppid() == 1:
+            raise SystemExit(143)
