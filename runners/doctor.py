@@ -91,14 +91,14 @@ def broker() -> Iterator[Finding]:
 
 
 def sandbox() -> Iterator[Finding]:
-    from core.evaluation.sandbox import reached_level
+    from core.evaluation.sandbox import probe
 
-    level = reached_level()
+    walls = probe()
     yield Finding(
         True,
         "sandbox",
-        f"level {level!r}"
-        + ("" if level == "namespaces" else ": this machine refuses namespaces; candidates are isolated less strictly"),
+        walls.describe()
+        + ("" if walls.level == "namespaces" else "; this machine refuses namespaces, which are stricter"),
     )
 
 
