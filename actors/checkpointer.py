@@ -26,7 +26,7 @@ log = structlog.get_logger()
 class Checkpointer(Actor):
     kind: ClassVar[str] = "checkpointer"
 
-    def __init__(self, *args, **kwargs) -> None:  # type: ignore[no-untyped-def]
+    def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
         self._committed = 0
 

@@ -27,7 +27,7 @@ from core.evaluation.settings import JudgeSettings
 log = structlog.get_logger()
 
 
-def judge_settings(config) -> JudgeSettings:  # type: ignore[no-untyped-def]
+def judge_settings(config) -> JudgeSettings:
     """The judge's own settings from a run's config."""
     chosen = config.judge.model_dump(exclude={"workers", "cache"})
     return JudgeSettings(**chosen)
@@ -36,7 +36,7 @@ def judge_settings(config) -> JudgeSettings:  # type: ignore[no-untyped-def]
 class Evaluator(Actor):
     kind: ClassVar[str] = "evaluator"
 
-    def __init__(self, *args, **kwargs) -> None:  # type: ignore[no-untyped-def]
+    def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
         judge = self.config.judge
         self._pool = JudgePool(judge_settings(self.config), judge.workers)

@@ -44,7 +44,7 @@ class Learner(Actor):
     kind: ClassVar[str] = "learner"
     grace_s: ClassVar[float] = 60.0
 
-    def __init__(self, *args, compute: MainThreadCalls, **kwargs) -> None:  # type: ignore[no-untyped-def]
+    def __init__(self, *args, compute: MainThreadCalls, **kwargs) -> None:
         super().__init__(*args, **kwargs)
         self._compute = compute
         self._ranks = None
@@ -270,7 +270,7 @@ def collector_state(extra: store.Extra) -> CollectorState:
     return msgspec.structs.replace(state, consumed=extra.consumed)
 
 
-def trainer_settings(config):  # type: ignore[no-untyped-def]
+def trainer_settings(config):
     """The trainer's own settings from a run's config."""
     from core.training.settings import TrainerSettings
 

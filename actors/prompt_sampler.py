@@ -48,7 +48,7 @@ def task_at(tasks: list[Task], admission: int, *, seed: int, shuffled: bool) -> 
 class PromptSampler(Actor):
     kind: ClassVar[str] = "sampler"
 
-    def __init__(self, *args, **kwargs) -> None:  # type: ignore[no-untyped-def]
+    def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
         self._tasks = load_tasks([s.model_dump() for s in self.config.tasks.train], self.config.tasks.backend)
         self._chain = Chain()
@@ -184,7 +184,7 @@ class PromptSampler(Actor):
         }
 
 
-async def bury_group(bus, request: Request, reason: str, why: str) -> None:  # type: ignore[no-untyped-def]
+async def bury_group(bus, request: Request, reason: str, why: str) -> None:
     """Publish tombstones for the episodes of a group that do not stand yet, so that the group is closed."""
     standing = await bus.standing_episodes(request.group_id, request.size)
     for i in set(range(request.size)) - standing:

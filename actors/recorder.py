@@ -28,7 +28,7 @@ CATCH_UP_S = 10.0
 class Recorder(Actor):
     kind: ClassVar[str] = "recorder"
 
-    def __init__(self, *args, **kwargs) -> None:  # type: ignore[no-untyped-def]
+    def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
         self._record = Record(self.folder.root)
         self._writing = asyncio.Lock()
@@ -94,7 +94,7 @@ class Recorder(Actor):
                 return
             await asyncio.sleep(0.05)
 
-    async def _batches(self, stream: str, read):  # type: ignore[no-untyped-def]
+    async def _batches(self, stream: str, read):
         """Batches of (seq, message) from where the record stands; ends when asked to stop and nothing is left."""
         next_seq = self._record.position(stream) + 1
         while True:
@@ -105,7 +105,7 @@ class Recorder(Actor):
             elif self.stopping.is_set():
                 return
 
-    async def _write(self, append, batch) -> None:  # type: ignore[no-untyped-def]
+    async def _write(self, append, batch) -> None:
         """One writer at a time, off the loop: every batch is synced to the disk."""
         async with self._writing:
             await asyncio.to_thread(append, [message for _, message in batch], batch[-1][0])

@@ -42,7 +42,7 @@ class WrongWeights(RuntimeError):
 class RolloutGenerator(Actor):
     kind: ClassVar[str] = "generator"
 
-    def __init__(self, *args, **kwargs) -> None:  # type: ignore[no-untyped-def]
+    def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
         from core.episodes.chat import Chat
         from core.generation.load import load_engine, load_tokenizer

@@ -27,6 +27,7 @@ def run_actor(args: argparse.Namespace) -> int:
     config = load(args.config, args.overrides)
     folder = RunFolder(args.run_folder or Path(config.run.folder) / config.run.name)
     url, token = reach_bus(config, folder)
+    folder.root.mkdir(parents=True, exist_ok=True)
     name = args.name or f"{args.actor}-{os.uname().nodename}-{os.getpid()}"
     _die_with_parent()
     from runners.logs import configure
@@ -39,18 +40,17 @@ def run_actor(args: argparse.Namespace) -> int:
 
 
 def reach_bus(config: Any, folder: Any) -> tuple[str, str]:
-    """(url, token) from the config or the environment, else from the run folder."""
-    url = os.environ.get("NATS_URL") or config.bus.url
-    if url:
-        return url, os.environ.get("NATS_TOKEN") or config.bus.token
-    try:
+    """(url, token): from the run folder under a supervisor, else from the environment or the config."""
+    if folder.bus.exists():
         reach = json.loads(folder.bus.read_text())
-    except FileNotFoundError:
+        return reach["url"], reach["token"]
+    url = os.environ.get("NATS_URL") or config.bus.url
+    if not url:
         raise UsageError(
             f"no broker is named: set bus.url (or NATS_URL), or start the run with `kernelmill up` "
             f"({folder.bus} is not there)"
-        ) from None
-    return reach["url"], reach["token"]
+        )
+    return url, os.environ.get("NATS_TOKEN") or config.bus.token
 
 
 async def connect(config: Any, name: str, url: str, token: str) -> Any:

@@ -57,7 +57,7 @@ class LocalRun:
                 )
         for path in (root, self.folder.logs, self.folder.checkpoints, self.folder.weights, self.folder.record):
             path.mkdir(parents=True, exist_ok=True)
-        self.folder.config.write_text(self.config.model_dump_json(indent=2))
+        self.folder.config.write_text(without_token(self.config).model_dump_json(indent=2))
 
     async def start(self) -> None:
         """Broker first, then every actor."""
@@ -137,6 +137,11 @@ class LocalRun:
             await asyncio.to_thread(self._server.stop)
         with contextlib.suppress(FileNotFoundError):
             self.folder.bus.unlink()
+
+
+def without_token(config: RunConfig) -> RunConfig:
+    """The token stands in run.json, which only this user may read, and nowhere else."""
+    return config.model_copy(update={"bus": config.bus.model_copy(update={"token": ""})})
 
 
 def write_private(path: Path, value: dict[str, Any]) -> None:

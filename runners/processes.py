@@ -126,7 +126,7 @@ class Child:
         self._on_line(self.name, event)
 
 
-async def _lines(stream: asyncio.StreamReader):  # type: ignore[no-untyped-def]
+async def _lines(stream: asyncio.StreamReader):
     """Lines of a stream; one that is too long for the buffer comes in pieces."""
     while True:
         try:

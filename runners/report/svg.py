@@ -88,7 +88,7 @@ def line_chart(
     return _legend(lines) + "".join(parts)
 
 
-def _line(s: Series, px, py) -> str:  # type: ignore[no-untyped-def]
+def _line(s: Series, px, py) -> str:
     """The polyline, broken at gaps; a value that stands alone is a dot."""
     runs: list[list[tuple[float, float]]] = [[]]
     for x, y in zip(s.xs, s.ys, strict=True):
@@ -120,7 +120,7 @@ def _legend(lines: Sequence[Series]) -> str:
     return f'<div class="legend">{"".join(keys)}</div>'
 
 
-def _tooltips(lines: Sequence[Series], px, x_label: str, percent: bool, unit: str) -> list[str]:  # type: ignore[no-untyped-def]
+def _tooltips(lines: Sequence[Series], px, x_label: str, percent: bool, unit: str) -> list[str]:
     """A transparent column over every x, whose title lists the values there."""
     values: dict[float, list[str]] = {}
     for s in lines:
