@@ -3,7 +3,7 @@
 namespaces   The zygote lives in mount, PID, network, IPC and UTS namespaces (a user namespace too where we are
              not root) whose root holds nothing but the Python installation, read-only; /proc, the repository and the
              run folder are not there. Every child gets a PID, mount, network, IPC and UTS namespace of its own below
-             that and a tmpfs on /tmp, so that its whole process tree and every file die with it.
+             that and a tmpfs to write on, so that its whole process tree and every file die with it.
 basic        Where namespaces are refused (a default Docker profile): a temporary folder made and removed by the trusted
              side, Landlock (reads only below the Python installation, writes only in that folder), a session of its
              own. What is installed beside torch can be read here, this package's task sources included.
@@ -148,11 +148,19 @@ def readable_paths() -> list[str]:
     return roots
 
 
-def build_jail(root: str, hidden: list[str]) -> None:
+def scratch_folder(readable: list[str]) -> str:
+    """Where a candidate may write: /tmp, unless Python itself is installed below it and would be covered."""
+    taken = any(path == "/tmp" or path.startswith("/tmp/") for path in readable)
+    return "/scratch" if taken else "/tmp"
+
+
+def build_jail(root: str, hidden: list[str]) -> str:
     """Make `root` (an empty folder) the only file system: a small tmpfs with the readable paths bound into it.
 
     `hidden` folders that lie inside a readable path are covered by nothing at all. After this there is no /proc.
+    Answers with the folder that each candidate covers with a tmpfs of its own (`scratch_folder`).
     """
+    scratch = scratch_folder(readable_paths())
     linux.mount("tmpfs", root, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "size=1m,mode=0755")
     for path in readable_paths():
         target = root + path
@@ -169,9 +177,10 @@ def build_jail(root: str, hidden: list[str]) -> None:
     for path in hidden:
         if os.path.isdir(root + path):
             linux.mount("tmpfs", root + path, "tmpfs", linux.MS_RDONLY, "size=4k")
-    os.makedirs(root + "/tmp", exist_ok=True)
+    os.makedirs(root + scratch, exist_ok=True)
     linux.mount("", root, flags=linux.MS_BIND | linux.MS_REMOUNT | linux.MS_RDONLY | linux.MS_NOSUID | linux.MS_NODEV)
     linux.pivot_root(root)
+    return scratch
 
 
 def confine(walls: Walls, limits: Limits, folder: str, slot: int, parent: int, keep: list[int]) -> None:

@@ -151,8 +151,7 @@ def _serve(control: socket.socket, start: Start, work: Any) -> None:
     sandbox.note_address_space()
     folder = start.folder
     if namespaces:
-        sandbox.build_jail(start.folder, _hidden())
-        folder = "/tmp"
+        folder = sandbox.build_jail(start.folder, _hidden())
     else:
         linux.become_subreaper()
     decoder = msgspec.msgpack.Decoder(Spawn | Kill)

@@ -1,0 +1,24 @@
+"""Python may be installed anywhere, below /tmp as well: what a candidate imports must not be covered by what it writes."""
+
+import pytest
+
+from core.evaluation import sandbox
+
+
+@pytest.mark.parametrize(
+    ("readable", "scratch"),
+    [
+        (["/usr", "/opt/venv"], "/tmp"),
+        (["/usr", "/tmp/clone/.venv"], "/scratch"),
+        (["/tmp"], "/scratch"),
+        (["/usr", "/tmpfiles/venv"], "/tmp"),
+    ],
+)
+def test_scratch_never_covers_an_installation(readable, scratch):
+    assert sandbox.scratch_folder(readable) == scratch
+
+
+def test_this_installation_stays_visible():
+    readable = sandbox.readable_paths()
+    folder = sandbox.scratch_folder(readable)
+    assert not any(path == folder or path.startswith(folder + "/") for path in readable)
