@@ -1,4 +1,4 @@
-"""Python may be installed anywhere, below /tmp as well: what a candidate imports must not be covered by what it writes."""
+"""Python may be installed anywhere, also below /tmp: what a candidate imports is not covered by what it writes."""
 
 import pytest
 
