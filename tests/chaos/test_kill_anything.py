@@ -68,10 +68,17 @@ def steps_done(folder):
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_every_actor_and_the_broker_may_die(tmp_path):
+def test_a_run_is_stopped_and_resumed_and_every_actor_and_the_broker_may_die(tmp_path):
     supervisor = up(tmp_path)
     killed = []
     try:
+        wait_for("step 1", lambda: steps_done(tmp_path) >= 1, supervisor)
+        supervisor.send_signal(signal.SIGINT)
+        output, _ = supervisor.communicate(timeout=90)
+        assert supervisor.returncode == 130, output
+        assert left_running(tmp_path) == []
+        assert reading.ledger(tmp_path / "chaos").balanced
+        supervisor = up(tmp_path)
         for after, words in [(1, "generator"), (2, "evaluator"), (3, "learner"), (4, "nats-server")]:
             wait_for(f"step {after}", lambda after=after: steps_done(tmp_path) >= after, supervisor)
             victim = process_of(supervisor, words)
@@ -93,8 +100,11 @@ def test_every_actor_and_the_broker_may_die(tmp_path):
     assert ledger.groups.pending == 0
     assert not ledger.episodes.rejected, "a death is nobody's fault: no episode may be lost to it"
     assert len(killed) == 4 and not any(_lives(pid) for pid in killed)
-    left = [p.pid for p in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(p.info["cmdline"] or [])]
-    assert left == [], "processes were left behind"
+    assert left_running(tmp_path) == []
+
+
+def left_running(folder):
+    return [p.pid for p in psutil.process_iter(["cmdline"]) if str(folder) in " ".join(p.info["cmdline"] or [])]
 
 
 def _lives(pid):
