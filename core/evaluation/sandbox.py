@@ -100,6 +100,8 @@ def _world_readable() -> bool:
     return all(os.stat(path).st_mode & 0o004 for path in files)
 
 
+_REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+"""On sys.path in a development install; what a candidate's process needs of it was imported before it was forked."""
 _address_space = 0
 
 
@@ -140,7 +142,7 @@ def readable_paths() -> list[str]:
         "/dev/zero",
         "/dev/urandom",
     ]
-    wanted += [path for path in sys.path if os.path.isdir(path)]
+    wanted += [path for path in sys.path if os.path.isdir(path) and os.path.realpath(path) != _REPOSITORY]
     roots: list[str] = []
     for path in sorted({os.path.abspath(path) for path in wanted if path and os.path.exists(path)}):
         if not any(path == root or path.startswith(root + "/") for root in roots):

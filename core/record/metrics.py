@@ -80,6 +80,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("open_groups", "groups", GAUGE, "sampler: admitted, and neither trained on nor rejected"),
     Metric("held_version", "version", GAUGE, "sampler: the policy version that every generator holds"),
     Metric("tokens_total", "tokens", GAUGE, "generator: tokens sampled since the process started"),
+    Metric("reused_total", "tokens", GAUGE, "generator: prompt tokens whose keys and values were still there from the "
+           "turn before"),
     Metric("prefilled_total", "tokens", GAUGE, "generator: prompt tokens computed since the process started"),
     Metric("episodes", "episodes", GAUGE, "generator: episodes ended since the process started"),
     Metric("running", "sequences", GAUGE, "generator: sequences in the engine"),

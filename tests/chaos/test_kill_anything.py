@@ -81,8 +81,8 @@ def test_a_run_is_stopped_and_resumed_and_every_actor_and_the_broker_may_die(tmp
         supervisor = up(tmp_path)
         for after, words in [(1, "generator"), (2, "evaluator"), (3, "learner"), (4, "nats-server")]:
             wait_for(f"step {after}", lambda after=after: steps_done(tmp_path) >= after, supervisor)
+            wait_for(words, lambda words=words: process_of(supervisor, words) is not None, supervisor, 30)
             victim = process_of(supervisor, words)
-            assert victim is not None, f"no {words} to kill"
             victim.send_signal(signal.SIGKILL)
             killed.append(victim.pid)
         output, _ = supervisor.communicate(timeout=400)
