@@ -89,7 +89,8 @@ def _export(folder: Any, out: Path, step: int) -> None:
 
 
 def summary(folder: Any, config: Any, wall_s: float) -> dict[str, Any]:
-    """The figures of a finished demo, from its record and the two held-out files."""
+    """The figures of a finished demo, from its record and the two held-out files. Where no first turn failed, nothing
+    was left to repair, and the repair share counts as 1."""
     from core.record import heldout, reading
 
     before = heldout.load(folder.root / heldout.BEFORE)
@@ -102,8 +103,8 @@ def summary(folder: Any, config: Any, wall_s: float) -> dict[str, Any]:
     return {
         "held_out_correct_before": before.figures["correct/by_turn_1"],
         "held_out_correct_after": after.figures["correct/by_turn_1"],
-        "held_out_repair_before": before.figures.get("repair/turn_2"),
-        "held_out_repair_after": after.figures.get("repair/turn_2"),
+        "held_out_repair_before": before.figures.get("repair/turn_2", 1.0),
+        "held_out_repair_after": after.figures.get("repair/turn_2", 1.0),
         "held_out_reward_before": before.figures["reward/mean"],
         "held_out_reward_after": after.figures["reward/mean"],
         "held_out_tasks": after.tasks,
@@ -125,8 +126,7 @@ def mean(values: list[float]) -> float:
 
 def _print(figures: dict[str, Any], report: Path) -> None:
     def share(name: str) -> str:
-        value = figures[name]
-        return "–" if value is None else f"{100 * value:.0f} %"
+        return f"{100 * figures[name]:.0f} %"
 
     print()
     print(f"held-out tasks correct at turn 1   {share('held_out_correct_before')} -> {share('held_out_correct_after')}")
