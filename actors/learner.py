@@ -171,7 +171,7 @@ class Learner(Actor):
 
     def _stale(self, group: Group) -> dict[int, str]:
         """Members that are older than the bound; admission and window make this empty, so that it is only a net."""
-        oldest_allowed = self._step - self.config.sampler.max_staleness
+        oldest_allowed = self._step - self.config.staleness_bound
         return {e.index: "stale" for e in group.trainable if (e.oldest_version or 0) < oldest_allowed}
 
     # -- what leaves the learner -------------------------------------------------------------------------------------

@@ -71,6 +71,7 @@ class RolloutGenerator(Actor):
         self._held: tuple[int, str] = (-1, "")
         self._first_policy = asyncio.Event()
         self._chain = Chain()
+        self._caught_up = asyncio.Event()
         self._next_step_seq = 1
         self._episodes = 0
 
@@ -80,6 +81,7 @@ class RolloutGenerator(Actor):
             async with asyncio.TaskGroup() as tasks:
                 watchers = [tasks.create_task(self._follow_policy()), tasks.create_task(self._follow_steps())]
                 if await self._have_policy():
+                    await self._caught_up.wait()  # what is consumed must be known before the first request is played
                     work = tasks.create_task(self._worker.run())
                     await self.stopping.wait()
                     self._worker.stop()
@@ -196,9 +198,12 @@ class RolloutGenerator(Actor):
 
     async def _follow_steps(self) -> None:
         while True:
-            for seq, step in await self.bus.read_steps(self._next_step_seq):
+            steps = await self.bus.read_steps(self._next_step_seq, timeout_s=1.0 if self._caught_up.is_set() else 0.2)
+            for seq, step in steps:
                 self._next_step_seq = seq + 1
                 self._chain.feed(step)
+            if not steps:
+                self._caught_up.set()
 
     async def hand_back(self) -> None:
         await self._worker.hand_back()

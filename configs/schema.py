@@ -296,6 +296,12 @@ class RunConfig(Section):
         """Groups that may be admitted and neither trained nor rejected."""
         return (self.sampler.max_staleness + 1) * self.sampler.groups_per_step
 
+    @property
+    def staleness_bound(self) -> int:
+        """Most versions that a trained token can be old, by credits and window (`core.flow.collector`)."""
+        sampler = self.sampler
+        return sampler.max_staleness + ((sampler.window or sampler.groups_per_step) - 1) // sampler.groups_per_step
+
     def identity(self) -> dict[str, Any]:
         """What defines the run: an actor that means something else may not join."""
         chosen = self.model_dump(
