@@ -101,6 +101,7 @@ def actor_class(kind: str) -> Any:
 
 def _learner_process(config: Any, folder: Any, name: str, url: str, token: str) -> int:
     """Torch in this (the main) thread, the bus loop in another."""
+    import core.training.ranks  # noqa: F401  now: a loop that runs beside the import of torch misses its beats
     from actors.compute import MainThreadCalls
 
     compute = MainThreadCalls()

@@ -17,7 +17,7 @@ RECIPE = Path(__file__).parents[1] / "configs" / "demo.toml"
 
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("demo", help="watch reinforcement learning work, on two cores and no GPU")
-    parser.add_argument("--steps", type=int, default=0, help="optimizer steps (default: the recipe's)")
+    parser.add_argument("--steps", type=int, default=None, help="optimizer steps (default: the recipe's)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the run (default: 0)")
     parser.add_argument("--json", default="", metavar="FILE", help="write the figures there as JSON")
     parser.add_argument("--folder", default="", help="where the run folder is made (default: runs)")
@@ -30,9 +30,13 @@ def run(args: argparse.Namespace) -> int:
     from configs.load import load
     from core.record.heldout import AFTER, BEFORE
     from core.run_folder import RunFolder
-    from runners.preflight import check
+    from runners.preflight import check, check_output, check_run_folder
     from runners.up import run_config
+    from runners.usage import UsageError
 
+    if args.steps is not None and args.steps < 1:
+        raise UsageError(f"--steps {args.steps}: wanted at least 1")
+    check_output(args.json, "--json")
     started = time.monotonic()
     name = time.strftime(f"demo-s{args.seed}-%m%d-%H%M%S")
     chosen = [f"run.seed={args.seed}", f"run.name={name}"]
@@ -41,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     config = load(args.config, [*chosen, *args.overrides])
     check(config, args.config)
     folder = RunFolder(Path(config.run.folder) / config.run.name)
-    folder.root.mkdir(parents=True, exist_ok=True)
+    check_run_folder(folder.root)
     folder.config.write_text(config.model_dump_json(indent=2))
 
     _say("1/3 held-out tasks, before training")

@@ -9,6 +9,7 @@ import platform
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 
@@ -29,7 +30,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     failed = 0
-    for check in (python, packages, broker, sandbox, gpus, disk, lambda: recipe(args.config)):
+    for check in (python, packages, broker, sandbox, gpus, disk, partial(recipe, args.config)):
         for finding in _guarded(check):
             mark = {True: "ok  ", False: "FAIL", None: "-   "}[finding.ok]
             print(f"{mark} {finding.what:<12} {finding.found}")
@@ -44,7 +45,8 @@ def _guarded(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
     try:
         yield from check()
     except Exception as error:  # a check that breaks is a finding, not the end of the other checks
-        yield Finding(False, getattr(check, "__name__", "check"), f"{type(error).__name__}: {error}", "see the message")
+        name = getattr(check, "__name__", "recipe")
+        yield Finding(False, name, f"{type(error).__name__}: {error}", "mend what the message names")
 
 
 def python() -> Iterator[Finding]:

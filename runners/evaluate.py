@@ -43,11 +43,12 @@ def run(args: argparse.Namespace) -> int:
 
     from configs.load import load
     from core.tasks.loading import load_tasks
-    from runners.preflight import check_engine, check_model
+    from runners.preflight import check_engine, check_model, check_output
     from runners.usage import UsageError
 
     if args.tasks < 0 or args.samples < 1:
         raise UsageError(f"--tasks {args.tasks} and --samples {args.samples}: wanted at least 0 and 1")
+    check_output(str(args.out or ""), "--out")
     config = load(args.config, [*args.overrides, *([f"model.path={args.model!r}"] if args.model else [])])
     check_model(config, str(args.config))
     check_engine(config)

@@ -19,6 +19,7 @@ from typing import Any
 from configs.load import ConfigError
 from configs.schema import RunConfig
 from core.run_folder import RunFolder
+from runners.preflight import check_run_folder
 from runners.processes import Child
 from runners.usage import UsageError
 
@@ -155,7 +156,7 @@ def refuse_second_supervisor(folder: RunFolder) -> Any:
     """A lock on the run folder, held for the life of the process; raises UsageError when another one holds it."""
     import fcntl
 
-    folder.root.mkdir(parents=True, exist_ok=True)
+    check_run_folder(folder.root)
     lock = (folder.root / ".supervisor").open("w")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

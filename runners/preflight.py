@@ -26,11 +26,61 @@ def check_model(config: RunConfig, config_path: str) -> None:
             raise UsageError(f"{config_path}: model.path = {config.model.path!r} has no {' and no '.join(missing)}")
         if not list(path.glob("*.safetensors")):
             raise UsageError(f"{config_path}: model.path = {config.model.path!r} holds no .safetensors weights")
+        check_model_files(path, config_path)
     elif looks_local or not config.model.revision:
         hint = "" if looks_local else "; for a model of the hub give model.revision as well, so that it is pinned"
         raise UsageError(
             f"{config_path}: model.path = {config.model.path!r}: there is no such folder (looked in {Path.cwd()}){hint}"
         )
+
+
+def check_model_files(path: Path, config_path: str) -> None:
+    """Can the folder's files be read at all? Costs milliseconds and no torch; a broken one would only show when the
+    actors die of it."""
+    import json
+
+    from safetensors import SafetensorError, safe_open
+    from tokenizers import Tokenizer
+
+    def broken(name: str, why: object) -> UsageError:
+        return UsageError(f"{config_path}: model.path: {path / name} can't be used: {' '.join(str(why).split())[:200]}")
+
+    try:
+        model_type = json.loads((path / "config.json").read_text())["model_type"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise broken("config.json", f"no JSON with a model_type ({error})") from None
+    if not isinstance(model_type, str):
+        raise broken("config.json", f"model_type is {model_type!r}")
+    try:
+        Tokenizer.from_file(str(path / "tokenizer.json"))
+    except Exception as error:  # the library raises plain Exception
+        raise broken("tokenizer.json", error) from None
+    settings = path / "tokenizer_config.json"
+    inline = settings.exists() and "chat_template" in settings.read_text(errors="replace")
+    if not inline and not (path / "chat_template.jinja").exists():
+        raise broken("tokenizer_config.json", "no chat template: add chat_template.jinja")
+    for file in sorted(path.glob("*.safetensors")):
+        try:
+            with safe_open(file, framework="np") as tensors:
+                tensors.keys()
+        except (SafetensorError, OSError) as error:
+            raise broken(file.name, error) from None
+
+
+def check_output(path: str, option: str) -> None:
+    """A file that is to be written at the end must be writable now."""
+    if path and (Path(path).is_dir() or not Path(path).absolute().parent.is_dir()):
+        raise UsageError(f"{option} {path}: wanted a file in a folder that exists")
+
+
+def check_run_folder(folder: Path) -> None:
+    """The run's folder can be made and written to."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / ".writable").touch()
+        (folder / ".writable").unlink()
+    except OSError as error:
+        raise UsageError(f"run folder {folder}: {error.strerror}; choose another run.folder") from None
 
 
 def check_tasks(config: RunConfig) -> None:

@@ -74,7 +74,10 @@ class Child:
                 return
             self.restarts += 1
             pause_s = min(self._restart_after_s * 2 ** (young_deaths - 1), 10.0)
-            self._on_line(self.name, {"level": "warning", "event": f"died ({describe(code)}), starting it again"})
+            self._on_line(
+                self.name,
+                {"level": "warning", "event": f"died ({describe(code)}), starting it again", "why": self._last_line},
+            )
             await asyncio.sleep(pause_s)
 
     async def stop(self, grace_s: float) -> None:

@@ -38,8 +38,35 @@ def run_config(config: Any, note: str = "") -> int:
     from runners.local import refuse_second_supervisor
     from runners.supervise import supervise
 
-    lock = refuse_second_supervisor(RunFolder(Path(config.run.folder) / config.run.name))
+    folder = RunFolder(Path(config.run.folder) / config.run.name)
+    if (done := finished_at(folder)) >= config.run.steps:
+        print(
+            f"run {config.run.name!r} is finished at step {done}: raise run.steps to go on, or choose another run.name"
+        )
+        return 0
+    lock = refuse_second_supervisor(folder)
     try:
-        return asyncio.run(supervise(config, note))
+        code = asyncio.run(supervise(config, note))
+        write_report(folder)
+        return code
     finally:
         lock.close()
+
+
+def finished_at(folder: Any) -> int:
+    """Last step of a finished run; -1 while there is more to do."""
+    from core.record import reading
+
+    if not (folder.record / "steps.jsonl").exists():
+        return -1
+    ledger = reading.ledger(folder.root)
+    return ledger.step if ledger.finished else -1
+
+
+def write_report(folder: Any) -> None:
+    """The report of what there is so far."""
+    from core.record import reading
+    from runners.report import build_report
+
+    if (folder.record / "steps.jsonl").exists() and any(step.kind == "step" for step in reading.steps(folder.root)):
+        print(f"report: {build_report(folder.root)}")

@@ -32,9 +32,16 @@ def describe(error: BaseException, path: str) -> dict[str, Any]:
         line = error.lineno or 0
     if line:
         code = linecache.getline(path, line).strip()
+    name = type(error).__name__
+    if name == "UnsupportedError" and not isinstance(error, interpreter.UnsupportedError):
+        name = "Exception"  # a candidate's own class of that name is no word of ours
+    try:
+        message = str(error)[:2000].encode("utf-8", "replace").decode()
+    except Exception:
+        message = "(its message can't be shown)"
     return {
-        "type": type(error).__name__,
-        "message": str(error)[:2000],
+        "type": name,
+        "message": message,
         "line": line,
         "code": code[:200],
         "in_kernel": interpreter.TRACER.in_kernel,

@@ -39,7 +39,10 @@ def _np_dtype(kind: Any, _table: dict[str, np.dtype] = _np_dtype_table()) -> np.
     return _table[kind.name]
 
 
-def _masked_load(self: Any, ptrs: Any, mask: Any, other: Any, cache: Any, eviction: Any, volatile: Any) -> Any:
+def _masked_load(
+    self: Any, ptrs: Any, mask: Any, other: Any, cache_modifier: Any, eviction_policy: Any, is_volatile: Any
+) -> Any:
+    """Parameters are named as in the stock interpreter, which passes some of them by name."""
     element = ptrs.get_element_ty()
     dtype = _np_dtype(element)
     real = TRACER.real_pointers(ptrs.data, mask.data, dtype.itemsize, store=False, load=True)
@@ -47,7 +50,7 @@ def _masked_load(self: Any, ptrs: Any, mask: Any, other: Any, cache: Any, evicti
     return Handle(interpreter._interpreter.load(real, mask.data, fill, dtype), element)
 
 
-def _masked_store(self: Any, ptrs: Any, value: Any, mask: Any, cache: Any, eviction: Any) -> Any:
+def _masked_store(self: Any, ptrs: Any, value: Any, mask: Any, cache_modifier: Any, eviction_policy: Any) -> Any:
     real = TRACER.real_pointers(ptrs.data, mask.data, _np_dtype(ptrs.get_element_ty()).itemsize, store=True, load=False)
     return interpreter._interpreter.store(real, value.data, mask.data)
 

@@ -148,6 +148,9 @@ class Judge:
             signatures = report.signatures if report is not None else {}
             refusal = self._compile.check(candidate, signatures) if signatures else None
             compiled = bool(signatures) and refusal is None
+            if finding is None and not signatures:
+                text = "no launch of a module-level @triton.jit kernel could be compiled for the target"
+                refusal = Finding(stage="compile", category="no_kernel", headline=text)
             finding = refusal or finding
         if finding is not None:
             return self._failed(key, finding, screens, compiled=compiled)
@@ -163,7 +166,7 @@ class Judge:
             return tampered, None
         try:
             report = diagnosis.read(outcome)
-        except (msgspec.ValidationError, ValueError, TypeError):
+        except Exception:  # whatever those bytes are, they come from the candidate's process
             return tampered, None
         if report.error is not None:
             return diagnosis.error_finding(report.error, screens, settings.memory_mb), report
@@ -174,7 +177,10 @@ class Judge:
         finding = diagnosis.ending(outcome, report, settings.wall_s, settings.memory_mb)
         if finding is None:
             assert prepared.reference.work is not None
-            finding = diagnosis.outputs(report, draws, prepared.reference.work, prepared.may_mutate)
+            try:
+                finding = diagnosis.outputs(report, draws, prepared.reference.work, prepared.may_mutate)
+            except Exception:  # frames that our side of that process never makes like this
+                return tampered, report
         return finding, report
 
     def _passed(self, key: str, prepared: Prepared, trace: diagnosis.TraceFrame, screens: tuple[str, ...]) -> Verdict:

@@ -143,6 +143,7 @@ def readable_paths() -> list[str]:
         "/dev/urandom",
     ]
     wanted += [path for path in sys.path if os.path.isdir(path) and os.path.realpath(path) != _REPOSITORY]
+    wanted += [os.path.realpath(path) for path in wanted]  # a link shows nothing when its target is not there
     roots: list[str] = []
     for path in sorted({os.path.abspath(path) for path in wanted if path and os.path.exists(path)}):
         if not any(path == root or path.startswith(root + "/") for root in roots):

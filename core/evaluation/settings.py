@@ -37,6 +37,9 @@ class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.draws < 2:
             raise ValueError(f"draws = {self.draws}: at least 2, or an answer remembered from the first can't be seen")
+        for name in ("wall_s", "compile_wall_s"):
+            if not 0 < getattr(self, name) < 1e6:
+                raise ValueError(f"{name} = {getattr(self, name)}: wanted seconds above 0")
         if self.speed == "measured":
             raise ValueError("speed = 'measured' needs the GPU tier: use 'modelled' or 'none' here")
         if self.target:

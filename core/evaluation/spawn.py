@@ -225,7 +225,9 @@ class Zygote:
         outcome.code, outcome.peak_mb, outcome.cpu_s = exited.code, exited.peak_mb, exited.cpu_s
         outcome.wall_s = time.monotonic() - started
         outcome.output = printed.decode("utf-8", "replace")
-        if exited.code == zygote.SANDBOX_FAILED:
+        confined = received[:1] == zygote.CONFINED
+        del received[:1]
+        if exited.code == zygote.SANDBOX_FAILED and not confined:
             raise ZygoteError(f"the candidate's sandbox could not be built: {outcome.output.strip()[-300:]}")
         outcome.frames, whole = _frames(received)
         # A child that was killed may have been in the middle of a frame.
@@ -276,7 +278,7 @@ def _frames(data: bytearray) -> tuple[list[tuple[dict[str, Any], bytes]], bool]:
             return found, False
         try:
             header = msgspec.msgpack.decode(view[4 : 4 + length], type=dict[str, Any])
-        except (msgspec.DecodeError, msgspec.ValidationError):
+        except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
             return found, False
         size = header.get("blob_bytes")
         if not isinstance(size, int) or size < 0 or len(view) < 4 + length + size:

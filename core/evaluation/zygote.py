@@ -24,6 +24,9 @@ from core.evaluation import linux, sandbox
 
 JOB_FD, RESULT_FD = 3, 4
 SANDBOX_FAILED = 71
+CONFINED = b"\x01"
+"""First byte on the result pipe, written when the walls stand and before a candidate's code can run: from then on an
+exit code is the candidate's own, whatever it is."""
 """Exit status of a child whose walls could not be built; the candidate did not start."""
 
 
@@ -101,6 +104,7 @@ def _child(start: Start, spawn: Spawn, fds: list[int], work: Any, folder: str, p
         for name in ("TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "TORCHINDUCTOR_CACHE_DIR", "TMPDIR", "HOME"):
             os.environ[name] = folder
         code = 70
+        os.write(RESULT_FD, CONFINED)
         work(JOB_FD, RESULT_FD, folder)
         code = 0
     except OSError as error:

@@ -36,10 +36,17 @@ def folder_tasks(path: Path, *, origin: str = "", backend: str = "triton") -> It
                 name=f"l{level}_{file.stem}",
                 level=level,
                 origin=origin or path.name,
-                source=file.read_text(encoding="utf-8"),
+                source=_text(file),
                 backend=backend,
                 where=f"{folder.name}/{file.name}" if origin else str(file),
             )
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise TaskError(f"{file}: not UTF-8 text (byte {error.start})") from None
 
 
 def _by_number(file: Path) -> tuple[int, str]:

@@ -17,13 +17,13 @@ def jsonl_tasks(path: Path, *, backend: str = "triton") -> Iterator[Task]:
     """
     if not path.is_file():
         raise TaskError(f"{path}: no such file; wanted a .jsonl file with one task per line")
-    with path.open(encoding="utf-8") as lines:
+    with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue
             where = f"{path}:{number}"
             try:
                 row = json.loads(line)
-            except json.JSONDecodeError as error:
+            except ValueError as error:  # not JSON, or not UTF-8
                 raise TaskError(f"{where}: the line is not JSON: {error}") from error
             yield task_of_row(row, origin=path.stem, backend=backend, where=where)

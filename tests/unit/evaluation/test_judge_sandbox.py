@@ -57,6 +57,19 @@ CASES = {
     "endless_kernel": ({"body": "while n > 0: offsets += 1"}, "timeout"),
     "sleeps": ({"before": "__import__('time').sleep(1000)"}, "timeout"),
     "exit_0": ({"before": "__import__('os')._exit(0)"}, "crash"),
+    "exit_like_a_broken_sandbox": ({"before": "__import__('os')._exit(71)"}, "crash"),
+    "forged_frame": (
+        {"before": r"__import__('os').write(4, (200003).to_bytes(4, 'little') + b'\x81\xa1a' + b'\x91' * 200000)"},
+        "tampering",
+    ),
+    "own_unsupported_error": (
+        {"top": "bfloat16 = 1\nclass UnsupportedError(Exception): pass", "before": "raise UnsupportedError('please')"},
+        "runtime_error",
+    ),
+    "message_that_raises": (
+        {"top": "class Odd(Exception):\n    def __str__(self): raise ValueError", "before": "raise Odd()"},
+        "runtime_error",
+    ),
     "sys_exit": ({"top": "raise SystemExit(0)"}, "import_error"),
     "segfault": ({"before": "__import__('ctypes').string_at(0)"}, "crash"),
     "abort": ({"before": "__import__('os').abort()"}, "crash"),

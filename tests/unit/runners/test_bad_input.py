@@ -1,5 +1,6 @@
 """What a person types wrong is answered in one clear line and exit code 2, before anything is started."""
 
+import shutil
 import socket
 import subprocess
 import sys
@@ -107,3 +108,48 @@ def test_a_run_folder_that_holds_another_run(tmp_path):
     resolved = kernelmill("up", path, "--dry-run", "episodes.gamma=0.9")
     (folder / "config.json").write_text(resolved.stdout)
     refused(kernelmill("up", path), "episodes.gamma", "0.9", "0.4")
+
+
+def broken_model(folder, name, content):
+    model = folder / "model"
+    shutil.copytree(ROOT / "configs" / "policies" / "demo", model)
+    (model / name).write_bytes(content)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("config.json", b"{"),
+        ("config.json", b'{"model_type": 3}'),
+        ("tokenizer.json", b"{}"),
+        ("model.safetensors", b"short"),
+        ("model.safetensors", b""),
+    ],
+)
+def test_a_model_folder_whose_files_are_broken(tmp_path, name, content):
+    model = broken_model(tmp_path, name, content)
+    refused(kernelmill("up", recipe(tmp_path), "--dry-run", f"model.path={model}"), name, "can't be used")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["demo", "--steps", "0"], "--steps 0"),
+        (["demo", "--json", "/no/such/folder/x.json"], "--json"),
+        (["evaluate", "--config", "configs/demo.toml", "--out", "/no/such/folder/x.json"], "--out"),
+        (["demo", "--folder", "README.md"], "run folder"),
+        (["up", "configs/demo.toml", "run.folder=README.md"], "run folder"),
+    ],
+)
+def test_what_can_not_be_written_is_refused_before_the_work(words, said):
+    refused(kernelmill(*words), said)
+
+
+def test_tasks_that_are_no_text(tmp_path):
+    (tmp_path / "tasks.jsonl").write_bytes(b"\xff\xfe\n")
+    (tmp_path / "level1").mkdir()
+    (tmp_path / "level1" / "1_bin.py").write_bytes(b"\xff\xfe")
+    for source in (tmp_path / "tasks.jsonl", tmp_path):
+        done = kernelmill("tasks", "list", source)
+        assert done.returncode == 2 and len(done.stderr.strip().splitlines()) == 1, done.stderr
