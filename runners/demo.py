@@ -78,11 +78,16 @@ def _evaluate(folder: Any, model: str, out: Path, version: int = 0) -> None:
     """In a process of its own, so that its memory is free again when the run starts."""
     import subprocess
 
+    from core.record.heldout import load
+
     words = ["-m", "runners.cli", "evaluate", "--config", str(folder.config), "--model", model, "--out", str(out)]
     words += ["--version", str(version)]
-    done = subprocess.run([sys.executable, *words])
+    done = subprocess.run([sys.executable, *words], stdout=subprocess.DEVNULL)
     if done.returncode:
         raise SystemExit(done.returncode)
+    figures = load(out).figures
+    names = {"correct at turn 1": "correct/by_turn_1", "by turn 2": "correct/by_turn_2", "reward": "reward/mean"}
+    print(", ".join(f"{words} {figures[name]:.3f}" for words, name in names.items() if name in figures), flush=True)
 
 
 def _export(folder: Any, out: Path, step: int) -> None:
