@@ -271,9 +271,11 @@ def collector_state(extra: store.Extra) -> CollectorState:
 
 
 def trainer_settings(config):
-    """The trainer's own settings from a run's config."""
+    """The trainer's own settings from a run's config; a short run warms up over its first half at most."""
     from core.training.settings import TrainerSettings
 
+    learner = config.learner.model_dump()
+    learner["warmup_steps"] = min(config.learner.warmup_steps, config.run.steps // 2)
     return TrainerSettings(
         model=config.model.path,
         revision=config.model.revision,
@@ -281,5 +283,5 @@ def trainer_settings(config):
         seed=config.run.seed,
         constant_tokens=config.rollout.max_new_tokens,
         schedule_steps=config.run.steps,
-        **config.learner.model_dump(),
+        **learner,
     )
