@@ -16,7 +16,7 @@ from typing import ClassVar
 import structlog
 
 from actors.actor import Actor
-from actors.prompt_sampler import infra_verdict
+from actors.given_up import infra_verdict
 from bus import facts, subjects
 from bus.broker import Delivery
 from bus.messages import Evaluation, Held, Judged

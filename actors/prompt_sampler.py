@@ -16,12 +16,11 @@ from typing import ClassVar
 import structlog
 
 from actors.actor import Actor
+from actors.given_up import bury_group, infra_verdict
 from bus import codec, facts
 from bus.broker import SequenceConflict
-from bus.messages import Cursor, Ended, Evaluation, Judged, Request
+from bus.messages import Cursor, Evaluation, Request
 from bus.reaper import Reaper
-from core.episodes.episode import tombstone
-from core.evaluation.verdict import Verdict
 from core.flow.admission import admissible
 from core.flow.chain import Chain
 from core.identity import digest, group_id
@@ -56,7 +55,6 @@ class PromptSampler(Actor):
         self._reaper = Reaper(self.bus, max_deaths=self.config.bus.max_worker_deaths, on_poison=self._give_up)
         self._changed = asyncio.Event()
         self._admitted = 0
-        self._published_version = -1
         self._version_seen_at: dict[int, float] = {}
 
     async def run(self) -> None:
@@ -182,30 +180,3 @@ class PromptSampler(Actor):
             "open_groups": float(self._admitted - self._chain.consumed),
             "held_version": float(self._held_version()),
         }
-
-
-async def bury_group(bus, request: Request, reason: str, why: str) -> None:
-    """Publish tombstones for the episodes of a group that do not stand yet, so that the group is closed."""
-    standing = await bus.standing_episodes(request.group_id, request.size)
-    for i in set(range(request.size)) - standing:
-        episode = tombstone(
-            request.group_id, i, request.task.task_id, reason, why, level=request.task.level, role=request.role
-        )
-        await bus.publish_ended(
-            Ended(
-                run_id=bus.run_id,
-                trace=request.group_id,
-                episode=episode,
-                admission=request.admission,
-                size=request.size,
-                generator=bus.actor,
-            )
-        )
-
-
-def infra_verdict(evaluation: Evaluation, why: str, actor: str) -> Judged:
-    """The verdict of work that we could not do: masked, never a score."""
-    verdict = Verdict(
-        candidate_key=evaluation.candidate_key, kind="infra", category="evaluator", feedback=f"not judged: {why}"
-    )
-    return Judged(run_id=evaluation.run_id, trace=evaluation.trace, verdict=verdict, evaluator=actor)

@@ -17,7 +17,7 @@ from typing import ClassVar
 import structlog
 
 from actors.actor import Actor
-from actors.prompt_sampler import bury_group
+from actors.given_up import bury_group
 from bus import facts, subjects
 from bus.broker import Delivery
 from bus.messages import Ended, Evaluation, Held, Policy, Request

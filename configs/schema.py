@@ -241,8 +241,6 @@ class Recorder(Section):
     wandb: Literal["auto", "offline", "online", "disabled"] = "auto"
     """auto: online with a key in the environment, else offline."""
     project: str = "kernelmill"
-    archive: bool = True
-    """Keep every episode in the run folder."""
 
 
 class Local(Section):
