@@ -1,7 +1,7 @@
-"""A GPU is pretended: candidates are written for one, and on this tier everything that names it means the CPU.
+"""A GPU is pretended in the host: candidates are written for one, and on this tier everything that names it means us.
 
-`device="cuda"`, `.cuda()`, `x.is_cuda`, the questions about the card that size a grid, and Triton's active driver.
-torch itself is not fooled; only what candidates call from Python is.
+`device="cuda"`, `.cuda()`, `x.device`, `x.is_cuda`, streams and events, the questions about the card that size a grid,
+and Triton's active driver. torch itself is not fooled; only what candidates call from Python is.
 """
 
 from collections.abc import Callable
@@ -13,24 +13,30 @@ from torch.overrides import TorchFunctionMode
 from triton.backends.compiler import GPUTarget
 from triton.runtime.driver import driver
 
+from core.evaluation import remote as remote_
+from core.evaluation.remote import META, DataEscapeError, Remote
 
-def _on_cpu(device: Any) -> Any:
-    if isinstance(device, int) and not isinstance(device, bool):
-        return torch.device("cpu")
-    if isinstance(device, (str, torch.device)) and str(device).split(":")[0] in ("cuda", "hip"):
-        return torch.device("cpu")
+
+class UnsupportedError(NotImplementedError):
+    """Right or wrong can't be told on this tier."""
+
+
+def _here(device: Any) -> Any:
+    """Every device is ours."""
+    if isinstance(device, (str, torch.device)) or (isinstance(device, int) and not isinstance(device, bool)):
+        return META
     return device
 
 
 class PretendCuda(TorchFunctionMode):
-    """Device arguments that name a GPU mean the CPU."""
+    """Device arguments, whatever they name, mean the one that there is."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
-        if "device" in kwargs:
-            kwargs["device"] = _on_cpu(kwargs["device"])
-        if getattr(func, "__name__", "") == "to" and len(args) > 1:
-            args = (args[0], *(_on_cpu(arg) if isinstance(arg, (str, torch.device)) else arg for arg in args[1:]))
+        if kwargs.get("device") is not None:
+            kwargs["device"] = META
+        if len(args) > 1 and getattr(func, "__name__", "") == "to":
+            args = (args[0], *(META if isinstance(arg, (str, torch.device)) else arg for arg in args[1:]))
         if kwargs.get("pin_memory"):
             kwargs["pin_memory"] = False
         return func(*args, **kwargs)
@@ -45,47 +51,119 @@ class _Properties:
     total_memory = 80 * 2**30
     warp_size = 32
     max_threads_per_multi_processor = 2048
+    shared_memory_per_block = 49152
     shared_memory_per_block_optin = 232448
+    shared_memory_per_multiprocessor = 233472
+    regs_per_multiprocessor = 65536
     L2_cache_size = 50 * 2**20
 
 
-def pretend_cuda() -> None:
-    """Patch torch's public device questions; torch itself is not fooled, it computes on the CPU."""
+class _Nothing:
+    """A stream, event or device context: everything here happens in order."""
 
-    def constant(value: Any) -> Callable[..., Any]:
-        return lambda *args, **kwargs: value
+    cuda_stream = 0
+    device = torch.device("cuda", 0)
 
-    def same(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        return tensor
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+    def __enter__(self) -> "_Nothing":
+        return self
 
-    class _Nothing:
-        def __init__(self, *args: Any, **kwargs: Any) -> None: ...
-        def __enter__(self) -> "_Nothing":
-            return self
+    def __exit__(self, *error: Any) -> None: ...
+    def wait_event(self, event: Any) -> None: ...
+    def wait_stream(self, stream: Any) -> None: ...
+    def wait(self, stream: Any = None) -> None: ...
+    def record(self, stream: Any = None) -> None: ...
+    def synchronize(self) -> None: ...
+    def record_event(self, event: Any = None) -> "_Nothing":
+        return _Nothing()
 
-        def __exit__(self, *error: Any) -> None: ...
+    def query(self) -> bool:
+        return True
 
-    torch.Tensor.cuda = same  # type: ignore[method-assign,assignment]
-    torch.nn.Module.cuda = same  # type: ignore[method-assign,assignment]
-    torch.Tensor.is_cuda = property(constant(True))  # type: ignore[assignment]
+    def elapsed_time(self, other: Any) -> float:
+        return 1.0
+
+
+def _constant(value: Any) -> Callable[..., Any]:
+    return lambda *args, **kwargs: value
+
+
+def _unsupported(what: str) -> Callable[..., Any]:
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise UnsupportedError(f"{what} on the CPU tier")
+
+    return refuse
+
+
+def pretend_gpu(remote: Remote) -> None:
+    """Patch torch's public device questions in this process, and the ways by which values leave torch."""
+    tensor = torch.Tensor
+    pretended: dict[str, Any] = {
+        "cuda": lambda self, *args, **kwargs: self,
+        "device": property(_constant(torch.device("cuda", 0))),
+        "is_cuda": property(_constant(True)),
+        "is_cpu": property(_constant(False)),
+        "is_meta": property(_constant(False)),
+        "get_device": _constant(0),
+        "data_ptr": remote.address,
+        "record_stream": _constant(None),
+        "pin_memory": lambda self, *args: self,
+        "tolist": lambda self: remote_.tolist(remote, self),
+        "numpy": _escape("numpy()"),
+        "__array__": _escape("NumPy"),
+        "__dlpack__": _escape("DLPack"),
+        "__repr__": lambda self, **kwargs: f"tensor(..., device='cuda:0', size={tuple(self.shape)}, dtype={self.dtype})",
+        "__deepcopy__": _deepcopy,
+        "__reduce_ex__": _escape("pickle"),
+    }
+    for name, value in pretended.items():
+        setattr(tensor, name, value)
+    del tensor.__array_priority__
+    torch.nn.Module.cuda = lambda self, *args, **kwargs: self  # type: ignore[method-assign]
     to = torch.nn.Module.to
 
     def module_to(self: Any, *args: Any, **kwargs: Any) -> Any:
-        kwargs = {key: _on_cpu(value) if key == "device" else value for key, value in kwargs.items()}
-        return to(self, *(_on_cpu(arg) if isinstance(arg, (str, torch.device)) else arg for arg in args), **kwargs)
+        kwargs = {key: _here(value) if key == "device" else value for key, value in kwargs.items()}
+        return to(self, *(_here(arg) if isinstance(arg, (str, torch.device)) else arg for arg in args), **kwargs)
 
     torch.nn.Module.to = module_to  # type: ignore[method-assign]
+    from_numpy = torch.from_numpy
+    torch.from_numpy = lambda array: from_numpy(array).clone()
+    _pretend_cuda_module()
+
+
+def _escape(what: str) -> Callable[..., Any]:
+    def refuse(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        raise DataEscapeError(f"{what} takes the data out of torch: compute it in the kernel")
+
+    return refuse
+
+
+def _deepcopy(self: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
+    if id(self) not in memo:
+        copied = self.detach().clone()
+        if isinstance(self, torch.nn.Parameter):
+            copied = torch.nn.Parameter(copied, self.requires_grad)
+        memo[id(self)] = copied.requires_grad_(self.requires_grad)
+    return memo[id(self)]
+
+
+def _pretend_cuda_module() -> None:
     cuda = torch.cuda
     answers = {
         "is_available": True, "device_count": 1, "current_device": 0, "synchronize": None, "empty_cache": None,
         "get_device_capability": (9, 0), "get_device_name": _Properties.name, "get_device_properties": _Properties(),
         "set_device": None, "is_initialized": True, "init": None, "manual_seed": None, "manual_seed_all": None,
-        "is_bf16_supported": True, "reset_peak_memory_stats": None, "max_memory_allocated": 0,
+        "is_bf16_supported": True, "reset_peak_memory_stats": None, "max_memory_allocated": 0, "memory_allocated": 0,
+        "current_stream": _Nothing(), "default_stream": _Nothing(), "set_stream": None, "current_blas_handle": 0,
+        "is_current_stream_capturing": False, "mem_get_info": (80 * 2**30, 80 * 2**30), "get_arch_list": ["sm_90"],
     }  # fmt: skip
     for name, value in answers.items():
-        setattr(cuda, name, constant(value))
-    cuda.device = _Nothing  # type: ignore[misc,assignment]
-    cuda.device_of = _Nothing  # type: ignore[misc,assignment]
+        setattr(cuda, name, _constant(value))
+    for name in ("device", "device_of", "Stream", "ExternalStream", "Event", "stream", "StreamContext"):
+        setattr(cuda, name, _Nothing)
+    for name in ("CUDAGraph", "graph", "make_graphed_callables"):
+        setattr(cuda, name, _unsupported("CUDA graphs"))
 
 
 def pretend_driver(target: GPUTarget) -> None:
