@@ -9,16 +9,21 @@ from typing import Any
 
 import msgspec
 
-from core.evaluation import compare, values
+from core.evaluation import aten_costs, compare, values
+from core.evaluation.compare import surviving
 from core.evaluation.findings import Finding
+from core.evaluation.kernel_source import KernelDefinition, Launch
 from core.evaluation.reference import Draw, Work
 from core.evaluation.screens import UNSUPPORTED
 from core.evaluation.spawn import Outcome
 from core.evaluation.verdict import Stage
 
-TORCH_SHARE = 0.8
-"""A candidate whose torch operators move this share of the bytes that the reference's operators move did not replace
-it."""
+TORCH_SHARE = 0.5
+"""A candidate whose torch operators do this share of what the reference's do, in bytes or in matrix operations, did not
+replace it."""
+GHOST_SHARE = 0.95
+"""Kernels whose garbage leaves this share of the output right are decoys."""
+MAX_SCALARS_READ = 64
 _MODES = {
     (True, False): "",
     (True, True): "with gradients on",
@@ -30,10 +35,11 @@ _MODES = {
 class DrawFrame(msgspec.Struct, kw_only=True):
     draw: int
     tree: Any = None
-    odd_type: str = ""
     changed_inputs: list[int] = []
     changed_state: list[str] = []
     launches: int = 0
+    operators: dict[str, list[int]] = {}
+    scalars_read: int = 0
 
 
 class ErrorFrame(msgspec.Struct, kw_only=True):
@@ -46,10 +52,10 @@ class ErrorFrame(msgspec.Struct, kw_only=True):
     launched: bool = False
     kernel: str = ""
     memory: bool = False
-    signatures: dict[str, Any] = {}
 
 
 class KernelFrame(msgspec.Struct, kw_only=True):
+    key: str
     name: str
     line: int
     launches: int
@@ -62,10 +68,7 @@ class KernelFrame(msgspec.Struct, kw_only=True):
 
 class TraceFrame(msgspec.Struct, kw_only=True):
     kernels: list[KernelFrame]
-    signatures: dict[str, Any]
-    operators: list[dict[str, list[int]]]
     reused: list[int]
-    pristine: bool
 
 
 class Report(msgspec.Struct, kw_only=True):
@@ -76,23 +79,27 @@ class Report(msgspec.Struct, kw_only=True):
     error: ErrorFrame | None = None
     trace: TraceFrame | None = None
     ghost: tuple[Any, bytes] | None = None
-
-    @property
-    def signatures(self) -> dict[str, Any]:
-        """Types and constants of the launches that were reached."""
-        return self.trace.signatures if self.trace else self.error.signatures if self.error else {}
+    host_ended: int | None = None
+    """How the host ended, when it went without a word: exit status, or minus the signal."""
+    forged: str = ""
+    definitions: dict[str, KernelDefinition] = {}
+    launches: list[Launch] = []
+    """Different launches that were reached, and the kernels they are of."""
 
     @property
     def launched(self) -> bool:
         """Whether a kernel launch was reached."""
         counted = any(frame.launches > 0 for frame, _ in self.draws.values())
-        return counted or bool(self.error and self.error.launched and self.error.type != "LaunchError")
+        return counted or bool(self.error and self.error.launched)
 
 
 def read(outcome: Outcome) -> Report:
-    """Sort the frames; raises msgspec.ValidationError or ValueError on what no harness of ours sends."""
+    """Sort the frames; raises msgspec.ValidationError or ValueError on what no executor of ours sends."""
     report = Report(draws={})
     for header, blob in outcome.frames:
+        if "definitions" in header:
+            report.definitions = msgspec.convert(header["definitions"], dict[str, KernelDefinition])
+            report.launches = msgspec.convert(header["launches"], list[Launch])
         if "phase" in header:
             report.phase = str(header["phase"])
         elif "error" in header:
@@ -101,6 +108,10 @@ def read(outcome: Outcome) -> Report:
             report.trace = msgspec.convert(header["trace"], TraceFrame)
         elif "ghost" in header:
             report.ghost = (header["ghost"], blob)
+        elif "host_ended" in header:
+            report.host_ended = int(header["host_ended"])
+        elif "forged" in header:
+            report.forged = str(header["forged"])
         elif "draw" in header:
             frame = msgspec.convert(header, DrawFrame)
             if frame.draw in report.draws:
@@ -136,24 +147,35 @@ _DOING = {
 
 
 def ending(outcome: Outcome, report: Report, wall_s: float, memory_mb: int) -> Finding | None:
-    """How the process ended, when that is the finding."""
+    """How the processes ended, when that is the finding."""
     doing = _DOING.get(report.phase, "running forward")
     stage = _stage(report.phase)
     if outcome.flooded:
         return Finding(stage=stage, category="output_limit", headline=f"printed more than 64 MiB while {doing}")
     if report.trace is not None:
         return None  # all outputs had arrived
-    if outcome.timed_out or outcome.code == -signal.SIGXCPU:
+    if report.forged:
+        return _tampered(f"spoke to the executor directly: {report.forged}")
+    code = outcome.code if report.host_ended is None else report.host_ended
+    if outcome.timed_out or code == -signal.SIGXCPU:
         detail = "Look for a loop that does not end, or for a grid of far too many programs."
         return Finding(
             stage=stage, category="timeout", headline=f"stopped after {wall_s:g} s while {doing}", detail=detail
         )
-    if outcome.code == -signal.SIGKILL:
+    if code == -signal.SIGKILL:
         return Finding(stage=stage, category="memory", headline=f"ran out of memory ({memory_mb} MB) while {doing}")
-    if outcome.code < 0:
-        name = signal.Signals(-outcome.code).name
+    if code < 0:
+        name = signal.Signals(-code).name
         return Finding(stage=stage, category="crash", headline=f"the process died of {name} while {doing}")
-    return Finding(stage=stage, category="crash", headline=f"the process ended (exit {outcome.code}) while {doing}")
+    return Finding(stage=stage, category="crash", headline=f"the process ended (exit {code}) while {doing}")
+
+
+_IN_KERNEL = {
+    "OutOfBoundsError": ("out_of_bounds", "Mask the access: mask=offsets < n."),
+    "RaceError": ("race_condition", "Programs run in any order: use tl.atomic_add, or give each element one program."),
+    "IllegalKernelError": ("illegal_kernel", "A kernel may use tl, other @triton.jit functions and constexprs only."),
+    "LaunchError": ("launch_error", ""),
+}
 
 
 def error_finding(error: ErrorFrame, screens: tuple[str, ...], memory_mb: int) -> Finding:
@@ -165,19 +187,21 @@ def error_finding(error: ErrorFrame, screens: tuple[str, ...], memory_mb: int) -
         return Finding(
             stage=stage, category="memory", headline=f"asked for more than {memory_mb} MB of memory", **place
         )
-    if error.type == "UnsupportedError" and UNSUPPORTED & set(screens):
+    if error.type == "UnsupportedError" and (error.in_kernel or UNSUPPORTED & set(screens)):
         return Finding(stage="launch", category="unsupported", headline=message, kind="unsupported", **place)
     if error.type == "WeightsMismatch":
         detail = "ModelNew must have Model's parameters under the same names and shapes; they are copied by name."
         return Finding(stage="load", category="weights_mismatch", headline=message, detail=detail)
+    if error.type == "OutputTooLarge":
+        return Finding(stage="correctness", category="wrong_shape", headline=f"{message}, far more than Model does")
     if error.type == "NotPlainError":
         return Finding(stage="correctness", category="wrong_type", headline=f"forward returned {message}")
-    headline = message if error.type in ("OutOfBoundsError", "LaunchError") else f"{error.type}: {message}".rstrip(": ")
-    if error.type == "OutOfBoundsError":
-        detail = "Mask the access: mask=offsets < n."
-        return Finding(stage="launch", category="out_of_bounds", headline=headline, detail=detail, **place)
-    if error.type == "LaunchError":
-        return Finding(stage="launch", category="launch_error", headline=headline, **place)
+    if error.type in _IN_KERNEL:
+        category, detail = _IN_KERNEL[error.type]
+        return Finding(stage="launch", category=category, headline=message, detail=detail, **place)
+    if error.type == "DataEscapeError":
+        return Finding(stage="correctness", category="data_escape", headline=message, **place)
+    headline = f"{error.type}: {message}".rstrip(": ")
     if error.phase == "import":
         return Finding(stage="load", category="import_error", headline=headline, **place)
     if error.phase == "construct":
@@ -188,21 +212,16 @@ def error_finding(error: ErrorFrame, screens: tuple[str, ...], memory_mb: int) -
     return Finding(stage="launch", category="runtime_error", headline=headline, **place)
 
 
-def outputs(report: Report, draws: list[Draw], work: Work, may_mutate: bool) -> Finding | None:
+def outputs(report: Report, draws: list[Draw], work: Work, may_mutate: bool, ghost: int) -> Finding | None:
     """Compare every call; the first finding in the order of calls."""
     assert report.trace is not None
     trace = report.trace
-    if not trace.pristine:
-        return _tampered("the interpreter's operations were replaced")
     for index, draw in enumerate(draws):
         if index not in report.draws:
             return _tampered(f"no output arrived for call {index}")
         frame, blob = report.draws[index]
-        if frame.odd_type:
-            text = f"forward returned a {frame.odd_type}, not a plain torch.Tensor"
-            return Finding(stage="correctness", category="wrong_type", headline=text)
         mode = _MODES[(draw.training, draw.grad)]
-        operators = trace.operators[index] if index < len(trace.operators) else {}
+        operators = frame.operators
         if frame.launches <= 0:
             return _no_kernel(operators, mode)
         if frame.changed_inputs and not may_mutate:
@@ -219,14 +238,14 @@ def outputs(report: Report, draws: list[Draw], work: Work, may_mutate: bool) -> 
         if frame.changed_state and not draw.training:
             text = f"forward changed the parameter {frame.changed_state[0]}"
             return Finding(stage="correctness", category="state_mutated", headline=text)
-        fallback = _fallback(operators, work, mode)
+        fallback = _fallback(operators, work, getattr(draw, 'work_ratio', 1.0), mode) or _escape(frame.scalars_read, mode)
         if fallback is not None:
             return fallback
     if trace.reused:
         text = f"call {trace.reused[0] + 1}'s output was overwritten by a later call"
         detail = "Return a fresh tensor from every call; an internal workspace may be kept."
         return Finding(stage="correctness", category="output_reused", headline=text, detail=detail)
-    return _ghost(report, len(draws) - 1)
+    return _ghost(report, draws[ghost], ghost)
 
 
 def _context(index: int, draw: Draw, mode: str) -> str:
@@ -249,27 +268,41 @@ def _no_kernel(operators: dict[str, list[int]], mode: str) -> Finding:
     return Finding(stage="launch", category="no_kernel", headline=headline, detail=detail)
 
 
-def _fallback(operators: dict[str, list[int]], work: Work, mode: str) -> Finding | None:
-    """Torch operators that move about as many bytes as the whole reference."""
-    mine = sum(entry[1] for entry in operators.values() if entry[3])
-    theirs = sum(moved for _, moved, flops in work.operators if flops)
-    if not theirs or mine < TORCH_SHARE * theirs:
-        return None
+def _fallback(operators: dict[str, list[int]], work: Work, ratio: float, mode: str) -> Finding | None:
+    """Torch operators that do a good part of what the whole reference does: matrix flops, or bytes moved."""
     where = f" {mode}" if mode else ""
     headline = f"torch does the work{where}: {_top(operators)}"
-    detail = (
-        f"torch operators moved {mine:,} bytes, all of the reference's move {theirs:,}. Move the work into the kernel."
-    )
-    return Finding(stage="correctness", category="torch_fallback", headline=headline, detail=detail)
+    theirs = sum(moved for _, moved, flops in work.operators if flops)
+    mine = sum(entry[1] for entry in operators.values() if entry[3] or not theirs)
+    theirs = round(ratio * (theirs or sum(moved for _, moved, _ in work.operators)))
+    if theirs and mine >= TORCH_SHARE * theirs:
+        detail = f"torch operators moved {mine:,} bytes, the reference's move {theirs:,}. Move the work into the kernel."
+        return Finding(stage="correctness", category="torch_fallback", headline=headline, detail=detail)
+    flops = sum(entry[2] for name, entry in operators.items() if aten_costs.is_dot(name))
+    wanted = round(ratio * work.dot_flops)
+    if wanted and flops >= TORCH_SHARE * wanted:
+        detail = f"torch did {flops:,} of the {wanted:,} matrix operations. Use tl.dot in the kernel."
+        return Finding(stage="correctness", category="torch_fallback", headline=headline, detail=detail)
+    return None
 
 
-def _ghost(report: Report, last: int) -> Finding | None:
-    """Whether the last call's output needs the kernels at all."""
+def _escape(scalars_read: int, mode: str) -> Finding | None:
+    """Values that were read into Python one by one."""
+    if scalars_read <= MAX_SCALARS_READ:
+        return None
+    where = f" {mode}" if mode else ""
+    headline = f"forward read {scalars_read:,} values into Python{where}"
+    detail = "Compute on tensors in the kernel; a few .item() calls for launch decisions are fine."
+    return Finding(stage="correctness", category="data_escape", headline=headline, detail=detail)
+
+
+def _ghost(report: Report, draw: Draw, index: int) -> Finding | None:
+    """Whether the output needs the kernels: in the ghost run all that they stored is garbage."""
     if report.ghost is None:
         return None
     tree, blob = report.ghost
-    frame, real = report.draws[last]
-    if tree != frame.tree or blob != real:
+    share = surviving(draw.expected, values.decode(tree, memoryview(blob)))
+    if share < GHOST_SHARE:
         return None
-    headline = "the output is the same when the kernels do nothing"
+    headline = f"{share:.0%} of the output stays right when the kernels' stores are garbage"
     return Finding(stage="correctness", category="decoy_kernel", headline=headline)

@@ -1,4 +1,4 @@
-"""The child's end of the pipes: reading the job, sending frames, importing the candidate. No torch operation here.
+"""The child's end of the pipes: reading the job, sending frames. No torch operation here.
 
 Frames on the result pipe: 4 bytes length, a MessagePack map, then the map's `blob_bytes` raw bytes.
 
@@ -8,13 +8,14 @@ Frames on the result pipe: 4 bytes length, a MessagePack map, then the map's `bl
     {"trace": {...}}                                      launches, traffic, aten operators
 """
 
-import importlib.util
 import os
-import sys
 from typing import Any
 
 import msgspec
 
+CONFINED = b"\x01"
+"""First byte on the result pipe, written when the walls stand and before a candidate's code can run: from then on an
+exit code is the candidate's own, whatever it is."""
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -43,16 +44,3 @@ def read_job(fd: int) -> tuple[dict[str, Any], memoryview]:
     os.close(fd)
     length = int.from_bytes(data[:4], "little")
     return msgspec.msgpack.decode(view[4 : 4 + length]), view[4 + length :]
-
-
-def import_candidate(source: str, folder: str) -> tuple[Any, str]:
-    """Execute the source as module `candidate`, from a file so that Triton can read its functions; (module, path)."""
-    path = os.path.join(folder, "candidate.py")
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(source)
-    spec = importlib.util.spec_from_file_location("candidate", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["candidate"] = module
-    spec.loader.exec_module(module)
-    return module, path

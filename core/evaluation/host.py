@@ -71,14 +71,15 @@ class Host:
         self.path = os.path.join(folder, "candidate.py")
         self._remote = Remote(link)
         self._mode = RemoteTensors(self._remote)
-        self._model: torch.nn.Module | None = None
-        self._inputs: Any = None
+        self._models: dict[int, torch.nn.Module] = {}
+        self._inputs: dict[int, Any] = {}
         self._module: Any = None
         pretend.pretend_gpu(self._remote)
         pretend.pretend_driver(GPUTarget("cuda", 90, 32))
         launches.install(launches.Launcher(self._remote, self.path))
 
     def serve(self) -> None:
+        self._link.post("ready")
         while True:
             command, *arguments = self._link.receive()
             with self._mode, pretend.PretendCuda():
@@ -89,14 +90,17 @@ class Host:
     def _import(self, source: str) -> None:
         self._module, _ = import_candidate(source, self._folder)
 
-    def _construct(self, init: Any) -> dict[str, Any]:
-        """A fresh ModelNew; answers with the names of its tensors."""
+    def _construct(self, variant: int, init: Any) -> dict[str, Any]:
+        """A ModelNew for one set of sizes; answers with the names of its tensors."""
         args, kwargs = self._remote.decode(init)
-        self._model = None
         model = self._module.ModelNew(*args, **kwargs)
         if not isinstance(model, torch.nn.Module):
             raise TypeError(f"ModelNew is a {type(model).__name__}, not a torch.nn.Module")
-        self._model = model
+        self._models[variant] = model
+        with remote.plainly():
+            return self._names(model)
+
+    def _names(self, model: torch.nn.Module) -> dict[str, Any]:
         ref = self._remote.ref
         attributes = {
             f"{path}.{name}" if path else name: ref(value)
@@ -110,16 +114,17 @@ class Host:
             "attributes": attributes,
         }
 
-    def _call(self, inputs: Any, training: bool, grad: bool) -> Any:
-        """One forward; `inputs` None repeats the last call's tensors (whose bytes may have changed)."""
-        assert self._model is not None
+    def _call(self, variant: int, inputs: Any, training: bool, grad: bool) -> Any:
+        """One forward; `inputs` None repeats the variant's last tensors (whose bytes may have changed)."""
+        model = self._models[variant]
         if inputs is not None:
-            self._inputs = self._remote.decode(inputs)
-        args, kwargs = self._inputs
-        self._model.train(training)
+            self._inputs[variant] = self._remote.decode(inputs)
+        args, kwargs = self._inputs[variant]
+        model.train(training)
         with torch.set_grad_enabled(grad):
-            output = self._model(*args, **kwargs)
-        encoded = self._encode_output(output)
+            output = model(*args, **kwargs)
+        with remote.plainly():
+            encoded = self._encode_output(output)
         del output, args, kwargs
         self._remote.release()
         return encoded

@@ -1,45 +1,45 @@
-"""Triton's interpreter, made to check and count: runs inside the candidate's process.
+"""Triton's interpreter, made to check and count: runs in the executor, on kernels that passed `kernel_check`.
 
 Pointers are not addresses here. Every storage that a launch is handed gets a region of 2^40 bytes of its own and
 kernels compute with positions in regions, so that a pointer that runs off one tensor can't land in another by luck:
 each access is checked against the size of the storage that its pointer came from, then translated. The same place
-counts bytes, memory sectors, operations and launches, which the speed model reads.
+counts bytes, memory sectors and operations, which the speed model reads, and remembers which program touched which
+element, which shows races that the serial grid hides.
 
 `install()` is called once, before any candidate exists; it patches Triton's language for good (the stock interpreter
 patches and restores it around every launch, which costs more than a small kernel).
 """
 
-import inspect
 import types
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import triton
 import triton.language as tl
 from triton.runtime import interpreter, jit
-from triton.runtime.autotuner import Autotuner
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 _REGION_BITS = 40
 _MIDDLE = 1 << (_REGION_BITS - 1)
 SECTOR_BYTES = 32
 """What a GPU moves at least per access."""
-_OPTIONS = """
-num_warps num_stages num_ctas maxnreg enable_fp_fusion launch_cooperative_grid launch_pdl debug sanitize_overflow
-extern_libs arch instrumentation_mode waves_per_eu matrix_instr_nonkdim kpack allow_flush_denorm ir_override
-schedule_hint enable_warp_specialization minRegAutoWS maxRegAutoWS default_dot_input_precision
-"""
-OPTIONS = frozenset(_OPTIONS.split())
-"""Launch options that the compiler knows; the interpreter has no use for them."""
+_MANY = -1
 
 
 class OutOfBoundsError(IndexError):
     """A kernel's access outside the tensor that the pointer belongs to."""
 
 
-class LaunchError(TypeError):
-    """A launch that no GPU would take: wrong arguments, impossible grid."""
+class RaceError(RuntimeError):
+    """Two programs of one launch touch the same element in an order that a GPU does not keep."""
+
+
+class IllegalKernelError(TypeError):
+    """A kernel uses what Triton's language does not have."""
+
+    def __init__(self, text: str, line: int) -> None:
+        super().__init__(text)
+        self.line = line
 
 
 class UnsupportedError(NotImplementedError):
@@ -49,11 +49,24 @@ class UnsupportedError(NotImplementedError):
 class Region:
     """One storage as kernels see it."""
 
-    def __init__(self, index: int, name: str, address: int, nbytes: int, itemsize: int, shape: tuple[int, ...]) -> None:
-        self.name, self.address, self.nbytes, self.itemsize, self.shape = name, address, nbytes, itemsize, shape
-        self.base = (index << _REGION_BITS) + _MIDDLE + (address & 63)
-        self.read = np.zeros(nbytes // SECTOR_BYTES + 1, dtype=bool)
-        self.written = np.zeros(nbytes // SECTOR_BYTES + 1, dtype=bool)
+    def __init__(self, index: int, name: str, tensor: Any) -> None:
+        storage = tensor.untyped_storage()
+        self.name, self.address, self.nbytes = name, storage.data_ptr(), storage.nbytes()
+        self.itemsize, self.storage, self.index = tensor.element_size(), storage, index
+        self.base = (index << _REGION_BITS) + _MIDDLE + (self.address & 63)
+        elements = -(-self.nbytes // self.itemsize)
+        self.reader = np.zeros(elements, dtype=np.int32)
+        """Program (from 1) that read an element; -1 for several."""
+        self.writer = np.zeros(elements, dtype=np.int32)
+        """Program that wrote it last."""
+        self.stored = False
+
+    def sectors(self, touched: np.ndarray) -> int:
+        """Memory sectors with a touched element."""
+        per = max(1, SECTOR_BYTES // self.itemsize)
+        padded = np.zeros(-(-touched.size // per) * per, dtype=bool)
+        padded[: touched.size] = touched != 0
+        return int(padded.reshape(-1, per).any(axis=1).sum()) * max(1, self.itemsize // SECTOR_BYTES)
 
 
 class Kernel:
@@ -72,34 +85,34 @@ class Kernel:
 
 
 class Tracer:
-    """State of the running candidate; one per process."""
+    """State of the running launch, and counts of all; one per process."""
 
     def __init__(self) -> None:
-        self.kernels: dict[Callable[..., Any], Kernel] = {}
-        self.signatures: dict[str, dict[str, Any]] = {}
-        self.ghost = False
-        """Kernels do nothing: whose output stays the same never needed them."""
+        self.kernels: dict[str, Kernel] = {}
         self.regions: dict[int, Region] = {}
         self.by_storage: dict[int, Region] = {}
         self.current: Kernel | None = None
-        self.in_kernel = False
+        self.program = 1
+        self.synchronised = False
+        """The launch uses atomics: its programs may order themselves by them."""
 
     def region_of(self, tensor: Any, name: str) -> Region:
-        storage = tensor.untyped_storage()
-        key = storage.data_ptr()
+        key = tensor.untyped_storage().data_ptr()
         region = self.by_storage.get(key)
         if region is None:
             index = len(self.regions) + 1
-            region = Region(index, name, key, storage.nbytes(), tensor.element_size(), tuple(tensor.shape))
-            self.regions[index] = region
-            self.by_storage[key] = region
+            region = self.regions[index] = self.by_storage[key] = Region(index, name, tensor)
         return region
 
     def real_pointers(
-        self, pointers: np.ndarray, mask: np.ndarray, itemsize: int, store: bool, load: bool
+        self, pointers: np.ndarray, mask: np.ndarray, itemsize: int, store: bool, load: bool, value: Any = None
     ) -> np.ndarray:
-        """Checked machine addresses for the active lanes; counts the access."""
-        active = pointers[mask] if mask.shape == pointers.shape else pointers[np.broadcast_to(mask, pointers.shape)]
+        """Checked machine addresses for the active lanes; counts the access.
+
+        `value` is what a plain store writes, None for loads and atomics.
+        """
+        lanes = mask if mask.shape == pointers.shape else np.broadcast_to(mask, pointers.shape)
+        active = pointers[lanes]
         if active.size == 0:
             return pointers
         region = self.regions.get(int(active.flat[0]) >> _REGION_BITS)
@@ -110,29 +123,85 @@ class Tracer:
         if low < 0 or high + itemsize > region.nbytes:
             indices = active >> np.uint64(_REGION_BITS)
             if (indices != indices.flat[0]).any():
-                return self._over_regions(pointers, mask, indices, itemsize, store, load)
+                return self._over_regions(pointers, lanes, indices, itemsize, store, load, value)
             self._refuse(region, low if low < 0 else high, itemsize, store)
-        sectors = offsets >> 5
-        if load:
-            region.read[sectors] = True
-        if store:
-            region.written[sectors] = True
+        span = high - low + itemsize
+        whole = span == active.size * itemsize and itemsize == region.itemsize and low % itemsize == 0
+        where: Any = slice(low // itemsize, high // itemsize + 1) if whole else offsets // region.itemsize
+        atomic = store and load
+        if atomic:
+            self.synchronised = True
+            region.reader[where] = region.writer[where] = self.program
+            region.stored = True
+        elif store:
+            self._note_store(region, where, offsets, itemsize, value, lanes)
+        else:
+            self._note_load(region, where)
         kernel = self.current
         if kernel is not None:
-            asked = min(active.size * itemsize, high - low + itemsize)
-            kernel.traffic_bytes += asked * (2 if load and store else 1)
+            asked = min(active.size * itemsize, span)
+            kernel.traffic_bytes += asked * (2 if atomic else 1)
         return pointers + np.uint64((region.address - region.base) % 2**64)
 
+    def _note_load(self, region: Region, where: Any) -> None:
+        me = self.program
+        if region.stored and not self.synchronised:
+            other = region.writer[where]
+            if ((other != 0) & (other != me)).any():
+                self._race(region, where, other, "tl.load reads", "stored by")
+        seen = region.reader[where]
+        region.reader[where] = me if not seen.any() else np.where((seen == 0) | (seen == me), me, _MANY)
+
+    def _note_store(
+        self, region: Region, where: Any, offsets: np.ndarray, itemsize: int, value: Any, lanes: np.ndarray
+    ) -> None:
+        me = self.program
+        if not self.synchronised:
+            read = region.reader[where]
+            if ((read != 0) & (read != me)).any() and self._changes(region, offsets, itemsize, value, lanes):
+                self._race(region, where, read, "tl.store writes", "loaded by")
+            written = region.writer[where]
+            if (
+                region.stored
+                and ((written != 0) & (written != me)).any()
+                and self._changes(region, offsets, itemsize, value, lanes)
+            ):
+                self._race(region, where, written, "tl.store writes", "stored by")
+        region.writer[where] = me
+        region.stored = True
+
+    @staticmethod
+    def _changes(region: Region, offsets: np.ndarray, itemsize: int, value: Any, lanes: np.ndarray) -> bool:
+        """Whether a store writes other bytes than those that are there: equal ones race without harm."""
+        if value is None:
+            return True
+        new = np.broadcast_to(value, lanes.shape)[lanes]
+        if new.dtype.itemsize != itemsize:
+            return True
+        kind = np.dtype(f"u{itemsize}")
+        real = (offsets.ravel() + region.address).astype(np.uint64)
+        old = interpreter._interpreter.load(real, np.ones(real.shape, dtype=bool), np.zeros(real.shape, kind), kind)
+        return bool((old != np.ascontiguousarray(new).ravel().view(kind)).any())
+
+    def _race(self, region: Region, where: Any, others: np.ndarray, verb: str, done: str) -> None:
+        flat = np.asarray(others).ravel()
+        at = int(np.flatnonzero((flat != 0) & (flat != self.program))[0])
+        index = where.start + at if isinstance(where, slice) else int(np.asarray(where).ravel()[at])
+        other = "other programs" if flat[at] == _MANY else f"program {flat[at] - 1}"
+        raise RaceError(
+            f"program {self.program - 1}: {verb} {region.name}[{index}], which is {done} {other} of the same launch"
+        )
+
     def _over_regions(
-        self, pointers: np.ndarray, mask: np.ndarray, indices: np.ndarray, itemsize: int, store: bool, load: bool
-    ) -> np.ndarray:
+        self, pointers: np.ndarray, lanes: np.ndarray, indices: np.ndarray, itemsize: int, store: bool, load: bool,
+        value: Any,
+    ) -> np.ndarray:  # fmt: skip
         """One access through pointers into several tensors."""
         real = pointers.copy()
-        lanes = np.broadcast_to(mask, pointers.shape)
         owner = pointers >> np.uint64(_REGION_BITS)
         for index in np.unique(indices):
             chosen = lanes & (owner == index)
-            real[chosen] = self.real_pointers(pointers, chosen, itemsize, store, load)[chosen]
+            real[chosen] = self.real_pointers(pointers, chosen, itemsize, store, load, value)[chosen]
         return real
 
     def _refuse(self, region: Region, offset: int, itemsize: int, store: bool) -> None:
@@ -144,46 +213,48 @@ class Tracer:
             f"(program {program[0] if program[1:] == (0, 0) else tuple(program)})"
         )
 
-    def begin(self, function: Any) -> Kernel:
-        kernel = self.kernels.get(function)
+    def begin(self, key: str, name: str, line: int) -> Kernel:
+        kernel = self.kernels.get(key)
         if kernel is None:
-            kernel = self.kernels[function] = Kernel(function.__name__, function.__code__.co_firstlineno)
+            kernel = self.kernels[key] = Kernel(name, line)
+        kernel.launches += 1
         self.regions.clear()
         self.by_storage.clear()
-        self.current = kernel
+        self.current, self.synchronised = kernel, False
         return kernel
 
     def end(self, kernel: Kernel) -> None:
         for region in self.regions.values():
-            kernel.sector_bytes += SECTOR_BYTES * int(region.read.sum() + region.written.sum())
+            sectors = region.sectors(region.reader) + (region.sectors(region.writer) if region.stored else 0)
+            kernel.sector_bytes += SECTOR_BYTES * sectors
         self.current = None
 
     def report(self) -> list[dict[str, Any]]:
         names = "name line launches programs sector_bytes traffic_bytes flops dot_flops".split()  # noqa: SIM905
-        return [{name: getattr(kernel, name) for name in names} for kernel in self.kernels.values()]
+        return [
+            {"key": key, **{name: getattr(kernel, name) for name in names}} for key, kernel in self.kernels.items()
+        ]
 
 
 TRACER = Tracer()
 
 
-def _to_language(value: Any, name: str) -> Any:
+def to_language(value: Any, name: str) -> Any:
     """A launch argument as the language's value: tensors become pointers into their region."""
     if hasattr(value, "data_ptr"):
         base = value.base if isinstance(value, jit.TensorWrapper) else value
-        if base.is_meta or base.device.type != "cpu":
-            raise LaunchError(f"argument {name!r} is a tensor on {base.device}")
         region = TRACER.region_of(base, name)
         kind = tl.str_to_ty(jit.mangle_type(value), None)
         position = region.base + base.data_ptr() - region.address
         return tl.tensor(interpreter.TensorHandle(np.array([position], dtype=np.uint64), kind), kind)
     if isinstance(value, tuple):
-        parts = [_to_language(part, f"{name}[{index}]") for index, part in enumerate(value)]
+        parts = [to_language(part, f"{name}[{index}]") for index, part in enumerate(value)]
         return interpreter._tuple_create(value, parts)
     if isinstance(value, TensorDescriptor):
         strides = [interpreter._implicit_cvt(step) for step in value.strides]
         strides[-1] = tl.constexpr(1)
         return interpreter.interpreter_semantic.make_tensor_descriptor(
-            base=_to_language(value.base, name),
+            base=to_language(value.base, name),
             shape=[interpreter._implicit_cvt(size) for size in value.shape],
             strides=strides,
             block_shape=[tl.constexpr(size) for size in value.block_shape],
@@ -192,139 +263,38 @@ def _to_language(value: Any, name: str) -> Any:
     return interpreter._implicit_cvt(value)
 
 
-def _bind(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Arguments by name, launch options left out."""
-    names = kernel.arg_names
-    unknown = [name for name in kwargs if name not in names and name not in OPTIONS]
-    if unknown:
-        raise LaunchError(f"{kernel.fn.__name__} has no argument {unknown[0]!r}; it takes {', '.join(names)}")
-    try:
-        bound = inspect.signature(kernel.fn).bind(*args, **{key: val for key, val in kwargs.items() if key in names})
-    except TypeError as error:
-        raise LaunchError(f"{kernel.fn.__name__}: {error}") from None
-    bound.apply_defaults()
-    return dict(bound.arguments)
+def execute(key: str, kernel: Any, arguments: dict[str, Any], sizes: list[int]) -> list[Region]:
+    """One launch of a checked kernel over its whole grid; answers with the regions that it wrote to.
 
-
-def _grid(grid: Any, arguments: dict[str, Any]) -> tuple[int, int, int]:
-    if callable(grid):
-        grid = grid(arguments)
-    sizes = tuple(grid) if isinstance(grid, (tuple, list)) else (grid,)
-    if not 1 <= len(sizes) <= 3:
-        raise LaunchError(f"a grid has 1 to 3 dimensions, got {sizes}")
-    sizes = tuple(int(size.value if isinstance(size, tl.constexpr) else size) for size in sizes) + (1,) * (
-        3 - len(sizes)
-    )
-    if sizes[0] >= 2**31 or max(sizes[1:]) > 65535 or min(sizes) < 0:
-        raise LaunchError(f"grid {sizes} is beyond (2147483647, 65535, 65535)")
-    return sizes  # type: ignore[return-value]
-
-
-def _constexprs(kernel: Any) -> set[str]:
-    annotations = {name: jit._normalize_ty(kind) for name, kind in kernel.fn.__annotations__.items()}
-    return {name for name in kernel.arg_names if annotations.get(name) == "constexpr"}
-
-
-def _run(self: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> None:
-    """Stands for InterpretedFunction.run: one launch, checked and counted."""
-    if warmup:
-        return
-    options = {name: kwargs[name] for name in kwargs if name in OPTIONS and name not in self.arg_names}
-    arguments = _bind(self, args, kwargs)
-    for hook in self.pre_run_hooks:
-        hook(*args, **kwargs)
-    sizes = _grid(grid, arguments)
-    constexprs = _constexprs(self)
-    kernel = TRACER.begin(self.fn)
-    kernel.launches += 1
-    _remember_signature(self, arguments, constexprs, options)
-    if TRACER.ghost:
-        TRACER.current = None
-        return
-    with _no_torch_modes():
-        values = {
-            name: (value.value if isinstance(value, tl.constexpr) else value)
-            if name in constexprs
-            else _to_language(value, name)
-            for name, value in arguments.items()
-        }
-    function = self.rewrite()
+    `arguments` by name: constexprs as plain values, tensors as themselves. Raises what the kernel raises.
+    """
+    counted = TRACER.begin(key, kernel.definition.name, kernel.definition.line)
+    values = {
+        name: value if name in kernel.constexprs else to_language(value, name) for name, value in arguments.items()
+    }
+    function = kernel.fn
     builder = interpreter.interpreter_builder
     builder.set_grid_dim(*sizes)
-    TRACER.in_kernel = True
+    program = 0
     for x in range(sizes[0]):
         for y in range(sizes[1]):
             for z in range(sizes[2]):
+                program += 1
+                TRACER.program = program
                 builder.grid_idx = (x, y, z)
                 function(**values)
-    TRACER.in_kernel = False
-    kernel.programs += sizes[0] * sizes[1] * sizes[2]
-    TRACER.end(kernel)
-
-
-def _no_torch_modes() -> Any:
-    from torch.utils._python_dispatch import _disable_current_modes
-
-    return _disable_current_modes()
-
-
-def _remember_signature(kernel: Any, arguments: dict[str, Any], constexprs: set[str], options: dict[str, Any]) -> None:
-    """The first launch's types and constants of each kernel: what the compile stage builds."""
-    key = kernel.fn.__name__
-    if key in TRACER.signatures or len(TRACER.signatures) >= 16:
-        return
-    kinds, constants, aligned = {}, {}, []
-    with _no_torch_modes():
-        for name, value in arguments.items():
-            if isinstance(value, tl.constexpr):
-                value = value.value
-            if name in constexprs or value is None:
-                constants[name] = value
-            elif isinstance(value, (int, float)) or hasattr(value, "data_ptr"):
-                kinds[name] = jit.mangle_type(value)
-                if isinstance(value, bool):
-                    continue
-                if hasattr(value, "data_ptr") or (isinstance(value, int) and value % 16 == 0):
-                    aligned.append(name)
-            else:
-                kinds[name] = f"?{type(value).__name__}"
-    plain = {name: value for name, value in constants.items() if isinstance(value, (int, float, str, bool, type(None)))}
-    TRACER.signatures[key] = {
-        "line": kernel.fn.__code__.co_firstlineno,
-        "types": kinds,
-        "constants": plain,
-        "skipped": sorted(set(constants) - set(plain)),
-        "aligned": aligned,
-        "options": {name: value for name, value in options.items() if isinstance(value, (int, bool))},
-    }
-
-
-def _call(self: Any, *args: Any, **kwargs: Any) -> Any:
-    """Stands for InterpretedFunction.__call__: a device function called from a kernel."""
-    return self.rewrite()(*args, **kwargs)
-
-
-def _pick_first(self: Any, *args: Any, **kwargs: Any) -> Any:
-    """Stands for Autotuner.run: nothing can be timed here, so the first configuration that survives pruning runs."""
-    self.nargs = dict(zip(self.arg_names, args, strict=False))
-    config = (self.prune_configs(kwargs) if len(self.configs) > 1 else self.configs)[0]
-    clash = kwargs.keys() & config.kwargs.keys()
-    if clash:
-        raise LaunchError(f"autotuned argument {sorted(clash)[0]!r} is passed at the launch too")
-    self.best_config = config
-    named = {**self.nargs, **kwargs, **config.all_kwargs()}
-    if config.pre_hook is not None:
-        config.pre_hook(named)
-    self.pre_hook(named, reset_only=True)
-    result = self.fn.run(*args, **kwargs, **config.all_kwargs())
-    self.nargs = None
-    return result
+    counted.programs += program
+    TRACER.end(counted)
+    return [region for region in TRACER.regions.values() if region.stored]
 
 
 def install() -> None:
     """Patch Triton for this process; runs no torch operation."""
     assert triton.knobs.runtime.interpret, "set TRITON_INTERPRET=1 before triton is imported"
+    from core.evaluation import kernel_check
     from core.evaluation.interpreter_ops import patch_builder
+
+    kernel_check.warm()
 
     def anchor() -> None: ...
 
@@ -333,12 +303,15 @@ def install() -> None:
     patch_builder()
     # As on a GPU without debug=True: integers wrap. The check costs a third of a small kernel's time.
     interpreter.interpreter_builder.options = interpreter.InterpreterOptions(sanitize_overflow=False)
-    interpreter.InterpretedFunction.run = _run
     interpreter.InterpretedFunction.__call__ = _call
-    Autotuner.run = _pick_first
     for module in (tl.standard, tl.math, tl.random if hasattr(tl, "random") else tl):
         for value in list(vars(module).values()):
             if isinstance(value, interpreter.InterpretedFunction):
                 value.rewrite()
     np.seterr(all="ignore")
     triton.runtime.jit.mangle_type(1)  # imports the rest of the language now instead of in every child
+
+
+def _call(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Stands for InterpretedFunction.__call__: a function of Triton's own library called from a kernel."""
+    return self.rewrite()(*args, **kwargs)

@@ -51,7 +51,8 @@ def _masked_load(
 
 
 def _masked_store(self: Any, ptrs: Any, value: Any, mask: Any, cache_modifier: Any, eviction_policy: Any) -> Any:
-    real = TRACER.real_pointers(ptrs.data, mask.data, _np_dtype(ptrs.get_element_ty()).itemsize, store=True, load=False)
+    itemsize = _np_dtype(ptrs.get_element_ty()).itemsize
+    real = TRACER.real_pointers(ptrs.data, mask.data, itemsize, store=True, load=False, value=value.data)
     return interpreter._interpreter.store(real, value.data, mask.data)
 
 

@@ -138,57 +138,45 @@ class Judge:
     def _attempt(self, key: str, candidate: str, prepared: Prepared, screens: tuple[str, ...]) -> Verdict:
         settings = self.settings
         draws, init, required = prepared.reference.draws(settings.draws)
-        header, blobs = job(candidate, draws, init, required)
-        limits = sandbox.Limits(memory_mb=settings.memory_mb, wall_s=settings.wall_s)
+        ghost = len(draws) - 1
         expected = sum(tensor.nbytes for draw in draws for tensor in draw.expected.native)
-        outcome = self._zygote.run(header, blobs, limits, settings.output_kb, result_mb=8 + expected * 4 // 2**20)
-        finding, report = self._diagnose(outcome, draws, prepared, screens)
-        compiled = report is not None and report.launched
+        most = 4 * expected + 2**20
+        header, blobs = job(candidate, draws, init, required, ghost, most)
+        limits = sandbox.Limits(memory_mb=settings.memory_mb, wall_s=settings.wall_s)
+        outcome = self._zygote.run(
+            header, blobs, limits, settings.output_kb, result_mb=8 + most * (len(draws) + 1) // 2**20
+        )
+        report = diagnosis.read(outcome)
+        finding = self._diagnose(outcome, report, draws, prepared, screens, ghost)
+        compiled = report.launched
         if self._compile is not None:
-            signatures = report.signatures if report is not None else {}
-            refusal = self._compile.check(candidate, signatures) if signatures else None
-            compiled = bool(signatures) and refusal is None
-            if finding is None and not signatures:
-                text = "no launch of a module-level @triton.jit kernel could be compiled for the target"
-                refusal = Finding(stage="compile", category="no_kernel", headline=text)
+            refusal = self._compile.check(report.definitions, report.launches) if report.launches else None
+            compiled = bool(report.launches) and refusal is None
             finding = refusal or finding
         if finding is not None:
             return self._failed(key, finding, screens, compiled=compiled)
-        assert report is not None and report.trace is not None
-        return self._passed(key, prepared, report.trace, screens)
+        assert report.trace is not None
+        return self._passed(key, prepared, report, screens)
 
     def _diagnose(
-        self, outcome: Outcome, draws: list[Draw], prepared: Prepared, screens: tuple[str, ...]
-    ) -> tuple[Finding | None, diagnosis.Report | None]:
+        self, outcome: Outcome, report: diagnosis.Report, draws: list[Draw], prepared: Prepared,
+        screens: tuple[str, ...], ghost: int,
+    ) -> Finding | None:  # fmt: skip
         settings = self.settings
-        tampered = Finding(stage="correctness", category="tampering", headline="wrote to the judge's result channel")
-        if outcome.garbled:
-            return tampered, None
-        try:
-            report = diagnosis.read(outcome)
-        except Exception:  # whatever those bytes are, they come from the candidate's process
-            return tampered, None
         if report.error is not None:
-            return diagnosis.error_finding(report.error, screens, settings.memory_mb), report
-        if any(frame.odd_type for frame, _ in report.draws.values()):
-            odd = next(frame.odd_type for frame, _ in report.draws.values() if frame.odd_type)
-            text = f"forward returned a {odd}, not a plain torch.Tensor"
-            return Finding(stage="correctness", category="wrong_type", headline=text), report
+            return diagnosis.error_finding(report.error, screens, settings.memory_mb)
         finding = diagnosis.ending(outcome, report, settings.wall_s, settings.memory_mb)
         if finding is None:
             assert prepared.reference.work is not None
-            try:
-                finding = diagnosis.outputs(report, draws, prepared.reference.work, prepared.may_mutate)
-            except Exception:  # frames that our side of that process never makes like this
-                return tampered, report
-        return finding, report
+            finding = diagnosis.outputs(report, draws, prepared.reference.work, prepared.may_mutate, ghost)
+        return finding
 
-    def _passed(self, key: str, prepared: Prepared, trace: diagnosis.TraceFrame, screens: tuple[str, ...]) -> Verdict:
+    def _passed(self, key: str, prepared: Prepared, report: diagnosis.Report, screens: tuple[str, ...]) -> Verdict:
         settings = self.settings
         passed = Verdict(candidate_key=key, kind="pass", compiled=True, correct=True, screens=screens)
         if settings.speed == "none":
             return msgspec.structs.replace(passed, feedback="correct")
-        model = modelled_speed(prepared.reference, trace, settings)
+        model = modelled_speed(prepared.reference, report, settings)
         gpu = roofline.ROOFLINES.get(settings.target, roofline.ROOFLINES[roofline.DEFAULT])
         speedup = round(model.speedup, 4)
         text = (
@@ -225,7 +213,9 @@ class Judge:
         return Verdict(candidate_key=key, kind="infra", stage="load", category="infra", feedback=text[:400])
 
 
-def job(candidate: str, draws: list[Draw], init: list[Any], required: list[str]) -> tuple[dict[str, Any], list[bytes]]:
+def job(
+    candidate: str, draws: list[Draw], init: list[Any], required: list[str], ghost: int, most: int
+) -> tuple[dict[str, Any], list[bytes]]:
     """What the child gets: everything by value, no seed, no expected output."""
     blobs: list[bytes] = []
     position = 0
@@ -239,11 +229,13 @@ def job(candidate: str, draws: list[Draw], init: list[Any], required: list[str])
 
     header = {
         "source": candidate,
-        "init": pack(init),
-        "required": required,
-        "ghost": True,
+        "ghost": ghost,
+        "max_output_bytes": most,
         "draws": [
             {
+                "init": pack(init),
+                "variant": 0,
+                "required": required,
                 "inputs": pack(draw.inputs),
                 "state": pack(draw.state),
                 "plain": pack(draw.plain),
@@ -257,9 +249,10 @@ def job(candidate: str, draws: list[Draw], init: list[Any], required: list[str])
     return header, blobs
 
 
-def modelled_speed(reference: Reference, trace: diagnosis.TraceFrame, settings: JudgeSettings) -> roofline.Modelled:
+def modelled_speed(reference: Reference, report: diagnosis.Report, settings: JudgeSettings) -> roofline.Modelled:
     """Counts of one forward (the mean over draws), on the target's roofline."""
     calls = settings.draws
+    assert report.trace is not None
     kernels = [
         roofline.KernelCounts(
             launches=max(0, kernel.launches) / calls,
@@ -268,11 +261,11 @@ def modelled_speed(reference: Reference, trace: diagnosis.TraceFrame, settings: 
             flops=max(0, kernel.flops) / calls,
             dot_flops=max(0, kernel.dot_flops) / calls,
         )
-        for kernel in trace.kernels
+        for kernel in report.trace.kernels
     ]
     operators = [
         (name, max(1, entry[0]), max(0, entry[1]), max(0, entry[2]))
-        for name, entry in (trace.operators[0] if trace.operators else {}).items()
+        for name, entry in report.draws[0][0].operators.items()
         if entry[1] > 0
     ]
     assert reference.work is not None

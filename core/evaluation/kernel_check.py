@@ -9,9 +9,11 @@ call ordinary Python, here or on a GPU.
 import ast
 import functools
 import importlib
+import math
 import types
 from typing import Any
 
+import triton
 import triton.language as tl
 from triton.compiler.code_generator import CodeGenerator
 from triton.runtime import interpreter, jit
@@ -29,6 +31,8 @@ _SAFE_BUILTINS: dict[str, Any] = {
     builtin.__name__: builtin
     for builtin in (len, list, range, float, int, bool, isinstance, hasattr, print, min, max, tuple, abs)
 }
+_MATH = {name: getattr(math, name) for name in ("pi", "e", "tau", "inf", "nan")}
+_TRITON = {"cdiv": lambda x, y: (x + (y - 1)) // y, "next_power_of_2": triton.next_power_of_2}
 _STRUCTURE = (
     ast.Module, ast.arguments, ast.arg, ast.Load, ast.Store, ast.keyword, ast.operator, ast.unaryop, ast.cmpop,
     ast.boolop, ast.expr_context, ast.comprehension, ast.Slice, ast.FormattedValue, ast.Starred, ast.withitem,
@@ -80,11 +84,27 @@ def _refuse(node: ast.AST, text: str) -> IllegalKernelError:
     return IllegalKernelError(text, getattr(node, "lineno", 0))
 
 
+class _Namespace:
+    """A module as kernels see it: its place in Triton's language, or a few numbers."""
+
+    def __init__(self, name: str, module: types.ModuleType | None, members: dict[str, Any]) -> None:
+        self.name, self.module, self.members = name, module, members
+
+    def member(self, attribute: str) -> Any:
+        """The member, or None."""
+        if self.module is None:
+            return self.members.get(attribute)
+        if (self.module.__name__, attribute) not in _vocabulary():
+            return None
+        value = getattr(self.module, attribute)  # as patched for the interpreter, not as it was
+        return _Namespace(f"{self.name}.{attribute}", value, {}) if isinstance(value, types.ModuleType) else value
+
+
 class _Checked(ast.NodeTransformer):
     """Refuses what is not Triton's language and replaces chains such as tl.math.exp by one resolved name."""
 
-    def __init__(self, name: str, table: dict[str, Any]) -> None:
-        self.name, self.table = name, table
+    def __init__(self, table: dict[str, Any]) -> None:
+        self.table = table
         self.resolved: dict[str, Any] = {}
         self.depth = 0
 
@@ -133,31 +153,27 @@ class _Checked(ast.NodeTransformer):
             chain.append(root.attr)
             root = root.value
         found = self.table.get(root.id) if isinstance(root, ast.Name) else None
-        if isinstance(found, types.ModuleType):
-            return self._of_module(node, found, list(reversed(chain)), getattr(root, "id", ""))
+        if isinstance(found, _Namespace):
+            return self._member(node, found, list(reversed(chain)))
         if node.attr not in _attributes():
             raise _refuse(node, f"a kernel can't use .{node.attr}")
         node.value = self.visit(node.value)
         return node
 
-    def _of_module(self, node: ast.AST, module: types.ModuleType, chain: list[str], root: str) -> ast.AST:
-        value: Any = module
+    def _member(self, node: ast.AST, found: _Namespace, chain: list[str]) -> ast.AST:
+        value: Any = found
         for index, name in enumerate(chain):
-            if isinstance(value, types.ModuleType):
-                if (value.__name__, name) not in _vocabulary():
-                    if value.__name__ in _MODULES and hasattr(value, name) and not name.startswith("_"):
-                        value = getattr(value, name)
-                        if not tl.core.is_builtin(value):
-                            raise _refuse(node, f"a kernel can't use {root}.{'.'.join(chain)}")
-                        continue
-                    raise _refuse(node, f"triton.language has no {name}".replace("triton.language", root))
-                value = getattr(value, name)  # as patched for the interpreter, not as it was
+            if isinstance(value, _Namespace):
+                inner = value.member(name)
+                if inner is None:
+                    raise _refuse(node, f"a kernel can't use {value.name}.{'.'.join(chain[index:])}")
+                value = inner
             elif name in _attributes():
                 value = getattr(value, name)
             else:
-                raise _refuse(node, f"a kernel can't use {root}.{'.'.join(chain[: index + 1])}")
-        if isinstance(value, types.ModuleType):
-            raise _refuse(node, f"{root}.{'.'.join(chain)} is a module")
+                raise _refuse(node, f"a kernel can't use .{name}")
+        if isinstance(value, _Namespace):
+            raise _refuse(node, f"{value.name} is a module")
         name = f"__g{len(self.resolved)}"
         self.resolved[name] = value
         return ast.copy_location(ast.Name(id=name, ctx=ast.Load()), node)
@@ -172,6 +188,7 @@ class CheckedKernel(interpreter.InterpretedFunction):
         self.kwargs = {}
         self.pre_run_hooks = []
         self.arg_names = list(function.__code__.co_varnames[: function.__code__.co_argcount])
+        self.constexprs = {name for name, text in definition.annotations.items() if text == "constexpr"}
 
     def rewrite(self) -> Any:
         return self.fn
@@ -180,31 +197,108 @@ class CheckedKernel(interpreter.InterpretedFunction):
         return self.fn(*args, **kwargs)
 
 
-def build(definition: ks.KernelDefinition, kernels: dict[str, CheckedKernel], path: str) -> CheckedKernel:
-    """The kernel, ready to run; `kernels` are those that it may call, by key.
+class Kernels:
+    """The candidate's kernels by key; each is checked and built when it is first needed."""
 
-    Raises IllegalKernelError for what Triton's language does not have, with the candidate's line.
-    """
-    try:
-        tree = ast.parse(definition.source)
-    except (SyntaxError, ValueError, RecursionError) as error:
-        raise IllegalKernelError(f"the source of {definition.name} does not parse: {error}", definition.line) from None
-    if len(tree.body) != 1 or not isinstance(tree.body[0], ast.FunctionDef) or tree.body[0].name != definition.name:
-        raise IllegalKernelError(f"{definition.name} is not one function", definition.line)
-    ast.increment_lineno(tree, definition.line - 1)
-    table = {name: _global(name, what, kernels, definition) for name, what in definition.globals.items()}
-    checker = _Checked(definition.name, table)
-    tree.body = [checker.visit(tree.body[0])]
-    ast.fix_missing_locations(tree)
-    namespace: dict[str, Any] = {
-        "__builtins__": _SAFE_BUILTINS,
-        "__to_tensor": _to_tensor,
-        "getattr": _getattr,
-        **{name: value for name, value in table.items() if not isinstance(value, types.ModuleType)},
-        **checker.resolved,
-    }
-    exec(compile(tree, path, "exec"), namespace)
-    return CheckedKernel(definition, namespace[definition.name])
+    def __init__(self, path: str) -> None:
+        self.definitions: dict[str, ks.KernelDefinition] = {}
+        self._path = path
+        """What tracebacks call the candidate's file."""
+        self._built: dict[str, CheckedKernel | None] = {}
+
+    def add(self, key: str, definition: ks.KernelDefinition) -> None:
+        if key in self.definitions or len(self.definitions) >= ks.MAX_DEFINITIONS:
+            raise ValueError(f"kernel {key} is described twice, or too many are")
+        self.definitions[key] = definition
+
+    def get(self, key: str) -> CheckedKernel:
+        """Raises IllegalKernelError for what Triton's language does not have, with the candidate's line."""
+        if key in self._built:
+            kernel = self._built[key]
+            if kernel is None:
+                definition = self.definitions[key]
+                raise IllegalKernelError(f"{definition.name} calls itself", definition.line)
+            return kernel
+        if key not in self.definitions:
+            raise ValueError(f"kernel {key} was not described")
+        self._built[key] = None
+        kernel = self._built[key] = self._build(self.definitions[key])
+        return kernel
+
+    def built(self) -> list[tuple[str, "CheckedKernel"]]:
+        return [(key, kernel) for key, kernel in self._built.items() if kernel is not None]
+
+    def _build(self, definition: ks.KernelDefinition) -> CheckedKernel:
+        try:
+            tree = ks.parse(definition)
+        except ks.KernelSourceError as error:
+            raise IllegalKernelError(str(error), definition.line) from None
+        ast.increment_lineno(tree, definition.line - 1)
+        own = _locals(tree)
+        table = {
+            name: self._global(name, what, definition) for name, what in definition.globals.items() if name not in own
+        }
+        checker = _Checked(table)
+        module = ast.Module(body=[checker.visit(tree)], type_ignores=[])
+        ast.fix_missing_locations(module)
+        namespace: dict[str, Any] = {
+            "__builtins__": _SAFE_BUILTINS,
+            "__to_tensor": _to_tensor,
+            "getattr": _getattr,
+            **{name: value for name, value in table.items() if not isinstance(value, _Namespace)},
+            **checker.resolved,
+        }
+        exec(compile(module, self._path, "exec"), namespace)
+        function = namespace[definition.name]
+        values = {name: self._global(name, what, definition) for name, what in definition.defaults.items()}
+        names = function.__code__.co_varnames[: function.__code__.co_argcount]
+        function.__defaults__ = tuple(values[name] for name in names if name in values)
+        function.__kwdefaults__ = {name: value for name, value in values.items() if name not in names} or None
+        return CheckedKernel(definition, function)
+
+    def _global(self, name: str, what: Any, definition: ks.KernelDefinition, argument: bool = False) -> Any:
+        """What a global name of a kernel means here."""
+        line = definition.line
+        match what:
+            case ks.Module(path="math"):
+                return _Namespace("math", None, _MATH)
+            case ks.Module(path="triton"):
+                return _Namespace("triton", None, {**_TRITON, "language": _Namespace("tl", tl, {})})
+            case ks.Member(module="triton") if what.name in _TRITON:
+                return _TRITON[what.name]
+            case ks.Module() if what.path in _MODULES:
+                return _Namespace(name, importlib.import_module(what.path), {})
+            case ks.Member() if (what.module, what.name) in _vocabulary():
+                return getattr(importlib.import_module(what.module), what.name)
+            case ks.Kernel():
+                return self.get(what.key)
+            case ks.Dtype():
+                return tl.dtype(what.name)
+            case ks.Constant():
+                if not what.constexpr and not argument and name in definition.globals:
+                    hint = f"make it {name}: tl.constexpr = tl.constexpr({what.value!r}) or pass it as an argument"
+                    raise IllegalKernelError(f"{name} is a plain global, which a kernel can't see: {hint}", line)
+                return what.value
+            case ks.Items():
+                return tuple(self._global(name, part, definition, argument=True) for part in what.values)
+            case ks.Builtin():
+                if what.name == "getattr":
+                    return _getattr
+                if what.name in _SAFE_BUILTINS:
+                    return _SAFE_BUILTINS[what.name]
+                raise IllegalKernelError(f"Python's {what.name}() can't be used in a kernel", line)
+            case ks.Foreign(usable=True):
+                raise UnsupportedError(f"{what.text} in a kernel")
+            case ks.Foreign(kind="module"):
+                return _Namespace(what.text, None, dict(what.constants))
+        text = what.text if isinstance(what, ks.Foreign) else getattr(what, "path", getattr(what, "name", name))
+        raise IllegalKernelError(f"{text} is ordinary Python: a kernel can't use it", line)
+
+
+def _locals(tree: ast.FunctionDef) -> set[str]:
+    """Names that are the function's own."""
+    stored = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return stored | {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
 
 
 def _to_tensor(value: Any) -> Any:
@@ -215,34 +309,3 @@ def _getattr(value: Any, name: str, *default: Any) -> Any:
     if name not in _attributes():
         raise IllegalKernelError(f"a kernel can't use .{name}", 0)
     return getattr(value, name, *default)
-
-
-def _global(name: str, what: Any, kernels: dict[str, CheckedKernel], definition: ks.KernelDefinition) -> Any:
-    """What a global name of a kernel means here."""
-    if isinstance(what, ks.Module):
-        if what.path not in _MODULES:
-            raise IllegalKernelError(f"module {what.path} can't be used in a kernel (as {name})", definition.line)
-        return importlib.import_module(what.path)
-    if isinstance(what, ks.Member):
-        if (what.module, what.name) not in _vocabulary():
-            raise IllegalKernelError(f"{what.module}.{what.name} can't be used in a kernel", definition.line)
-        return getattr(importlib.import_module(what.module), what.name)
-    if isinstance(what, ks.Kernel):
-        if what.key not in kernels:
-            raise IllegalKernelError(f"kernel {name} was not described", definition.line)
-        return kernels[what.key]
-    if isinstance(what, ks.Dtype):
-        kind = getattr(tl, what.name, None)
-        if not isinstance(kind, tl.dtype):
-            raise UnsupportedError(f"dtype {what.name}")
-        return kind
-    if isinstance(what, ks.Constant):
-        if not what.constexpr:
-            text = f"{name} is a plain Python global: a kernel sees only tl.constexpr globals ({name} = tl.constexpr(...))"
-            raise IllegalKernelError(text, definition.line)
-        return what.value
-    if isinstance(what, ks.Builtin):
-        if what.name not in _SAFE_BUILTINS and what.name != "getattr":
-            raise IllegalKernelError(f"Python's {what.name}() can't be used in a kernel", definition.line)
-        return _getattr if what.name == "getattr" else _SAFE_BUILTINS[what.name]
-    raise IllegalKernelError(f"{name} can't be used in a kernel", definition.line)

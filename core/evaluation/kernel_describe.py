@@ -11,7 +11,7 @@ import re
 import sys
 import textwrap
 import types
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import triton.language as tl
@@ -61,32 +61,7 @@ class Describer:
         """One launch. `arguments`: every parameter's value, defaults filled in; `aligned`: names of tensors whose
         address a GPU would find divisible by 16 (integers are looked at here)."""
         key = self.key(kernel)
-        definition = self.definitions[key]
-        annotations, jit_options = definition.annotations, definition.jit_options
-        names = list(arguments)
-        fixed = _named(jit_options.get("do_not_specialize", ()), names)
-        unaligned = fixed | _named(jit_options.get("do_not_specialize_on_alignment", ()), names)
-        kinds: dict[str, str] = {}
-        constants: dict[str, Global] = {}
-        divisible = [name for name in aligned if name not in unaligned]
-        for name, value in arguments.items():
-            annotation = annotations.get(name, "")
-            number = type(value) is int
-            if "constexpr" in annotation or value is None or isinstance(value, tl.constexpr):
-                constants[name] = self._value(value.value if isinstance(value, tl.constexpr) else value)
-            elif number and value == 1 and name not in fixed and not _typed(annotation):
-                constants[name] = source.Constant(value=1)
-            else:
-                kinds[name] = _typed(annotation) or _type_of(value)
-                if number and value % 16 == 0 and name not in unaligned:
-                    divisible.append(name)
-        return Launch(
-            kernel=key,
-            types=kinds,
-            constants=constants,
-            aligned=tuple(sorted(divisible)),
-            options={name: value for name, value in options.items() if type(value) in (int, bool, str, type(None))},
-        )
+        return launch_of(key, self.definitions[key], arguments, options, aligned, self._value)
 
     def _define(self, kernel: Any) -> KernelDefinition:
         function = kernel.fn
@@ -158,6 +133,42 @@ def describe(kernel: Any) -> tuple[str, dict[str, KernelDefinition]]:
     """The key of one jit function, and its definition with those of all that it calls."""
     describer = Describer()
     return describer.key(kernel), describer.definitions
+
+
+def launch_of(
+    key: str,
+    definition: KernelDefinition,
+    arguments: dict[str, Any],
+    options: dict[str, Any],
+    aligned: Iterable[str],
+    value_of: Callable[[Any], Global],
+) -> Launch:
+    """What a GPU would compile a launch for; `value_of` describes a compile-time argument."""
+    annotations, jit_options = definition.annotations, definition.jit_options
+    names = list(arguments)
+    fixed = _named(jit_options.get("do_not_specialize", ()), names)
+    unaligned = fixed | _named(jit_options.get("do_not_specialize_on_alignment", ()), names)
+    kinds: dict[str, str] = {}
+    constants: dict[str, Global] = {}
+    divisible = [name for name in aligned if name not in unaligned]
+    for name, value in arguments.items():
+        annotation = annotations.get(name, "")
+        number = type(value) is int
+        if "constexpr" in annotation or value is None or isinstance(value, tl.constexpr):
+            constants[name] = value_of(value.value if isinstance(value, tl.constexpr) else value)
+        elif number and value == 1 and name not in fixed and not _typed(annotation):
+            constants[name] = source.Constant(value=1)
+        else:
+            kinds[name] = _typed(annotation) or _type_of(value)
+            if number and value % 16 == 0 and name not in unaligned:
+                divisible.append(name)
+    return Launch(
+        kernel=key,
+        types=kinds,
+        constants=constants,
+        aligned=tuple(sorted(divisible)),
+        options={name: value for name, value in options.items() if type(value) in (int, bool, str, type(None))},
+    )
 
 
 def _preference(path: str) -> tuple[int, int, str]:

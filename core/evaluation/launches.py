@@ -16,8 +16,8 @@ from triton.runtime.autotuner import Autotuner
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from core.evaluation import link
-from core.evaluation.kernel_describe import describe
-from core.evaluation.remote import Remote
+from core.evaluation.kernel_describe import Describer
+from core.evaluation.remote import Remote, plainly
 
 _OPTIONS = """
 num_warps num_stages num_ctas maxnreg enable_fp_fusion launch_cooperative_grid launch_pdl debug sanitize_overflow
@@ -26,7 +26,6 @@ schedule_hint enable_warp_specialization minRegAutoWS maxRegAutoWS default_dot_i
 """
 OPTIONS = frozenset(_OPTIONS.split())
 """Launch options that the compiler knows; the interpreter has no use for them."""
-MAX_TUPLE = 64
 
 
 class LaunchError(TypeError):
@@ -65,21 +64,18 @@ class Launcher:
 
     def __init__(self, remote: Remote, path: str) -> None:
         self._remote, self._path = remote, path
-        self._keys: dict[int, str] = {}
-        self._kept: list[Any] = []
-        """Kernels that have a key: their id must not be given to another."""
+        self._describer = Describer()
+        self._sent: set[str] = set()
         self._thread = threading.get_ident()
 
     def key_of(self, kernel: Any) -> str:
-        """The kernel's name over there; its source is sent at the first use."""
-        known = self._keys.get(id(kernel))
-        if known is not None:
-            return known
-        key = f"k{len(self._keys)}"
-        self._keys[id(kernel)] = key
-        self._kept.append(kernel)
-        definition = describe(kernel, self.key_of)
-        self._remote.link.post("kernel", key, definition)
+        """The kernel's name over there; its source, and of all that it calls, is sent at the first use."""
+        key = self._describer.key(kernel)
+        if key not in self._sent:
+            for name, definition in list(self._describer.definitions.items()):
+                if name not in self._sent:
+                    self._sent.add(name)
+                    self._remote.link.post("kernel", name, definition)
         return key
 
     def launch(self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> None:
@@ -90,6 +86,10 @@ class Launcher:
         for hook in kernel.pre_run_hooks:
             hook(*args, **kwargs)
         sizes = grid_sizes(grid, arguments)
+        with plainly():
+            self._post(kernel, arguments, options, sizes)
+
+    def _post(self, kernel: Any, arguments: dict[str, Any], options: dict[str, Any], sizes: list[int]) -> None:
         key = self.key_of(kernel)
         encoded = {name: self._encode(name, value) for name, value in arguments.items()}
         plain = {name: value for name, value in options.items() if isinstance(value, (int, bool, str))}
@@ -123,7 +123,7 @@ class Launcher:
 
     def _line(self) -> int:
         """The candidate's line that launches."""
-        frame: Any = sys._getframe(2)
+        frame: Any = sys._getframe(3)
         while frame is not None and frame.f_code.co_filename != self._path:
             frame = frame.f_back
         return frame.f_lineno if frame is not None else 0

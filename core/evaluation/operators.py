@@ -118,7 +118,11 @@ class Operators:
         """An operator's result for the host: references and scalars."""
 
         def special(value: Any) -> list[Any] | None:
-            return self.storages.ref(value) if isinstance(value, torch.Tensor) else None
+            if isinstance(value, torch.Tensor):
+                return self.storages.ref(value)
+            if isinstance(value, torch.dtype):
+                return ["y", str(value).removeprefix("torch.")]
+            return ["e"] if isinstance(value, torch.device) else None
 
         return link.encode(out, special)
 

@@ -105,7 +105,7 @@ def pretend_gpu(remote: Remote) -> None:
         "is_cpu": property(_constant(False)),
         "is_meta": property(_constant(False)),
         "get_device": _constant(0),
-        "data_ptr": remote.address,
+        "data_ptr": lambda self: remote.address(self),
         "record_stream": _constant(None),
         "pin_memory": lambda self, *args: self,
         "tolist": lambda self: remote_.tolist(remote, self),

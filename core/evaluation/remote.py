@@ -122,6 +122,8 @@ class Remote:
             return self.tensor(value)
         if value[0] == "y":
             return values.DTYPES[value[1]]
+        if value[0] == "e":
+            return torch.device("cuda", 0)
         raise TypeError(f"a value of kind {value[0]!r}")
 
     def ask(self, name: str, args: Any, kwargs: Any) -> Any:
@@ -139,10 +141,12 @@ _ERRORS = {
     kind.__name__: kind for kind in (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError, MemoryError)
 }
 _is_meta = torch._C.TensorBase.is_meta.__get__  # type: ignore[attr-defined]
+plainly = torch._C.DisableTorchFunction
+"""Inside, torch's Python functions and attributes are its own, not the pretended ones."""
 
 
 def is_meta(tensor: torch.Tensor) -> bool:
-    """The truth; `tensor.is_meta` is pretended."""
+    """The truth, `plainly`; `tensor.is_meta` is pretended."""
     return bool(_is_meta(tensor))
 
 
@@ -187,6 +191,10 @@ class RemoteTensors(TorchDispatchMode):
         self._plans: dict[Any, _Plan] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        with plainly():
+            return self._dispatch(func, args, kwargs)
+
+    def _dispatch(self, func: Any, args: Any, kwargs: Any) -> Any:
         kwargs = dict(kwargs or {})
         plan = self._plans.get(func)
         if plan is None:
@@ -238,7 +246,7 @@ class RemoteTensors(TorchDispatchMode):
         if known is None:
             raise RuntimeError(f"operator {schema.name} is not one of torch's: launch the kernel from Python")
         implementation = known._backend_fns.get("cuda") or known._backend_fns.get(None) or known._init_fn
-        with self:
+        with torch._C._EnableTorchFunction(), self:  # type: ignore[attr-defined]
             return implementation(*args, **kwargs)
 
 

@@ -14,7 +14,7 @@ _NAMES = {
     "libdevice": "libdevice", "inline_asm_elementwise": "inline_asm", "extern_elementwise": "extern",
     "bfloat16": "bfloat16",
     "dot_scaled": "dot_scaled", "gluon": "gluon", "float8e5": "float8", "float8e4nv": "float8",
-    "autotune": "autotune", "data_ptr": "data_ptr", "gc": "gc", "_getframe": "frames", "inspect": "inspect",
+    "CUDAGraph": "cuda_graph", "make_graphed_callables": "cuda_graph", "autotune": "autotune", "data_ptr": "data_ptr", "gc": "gc", "_getframe": "frames", "inspect": "inspect",
     "ctypes": "ctypes", "subprocess": "subprocess", "socket": "socket", "exec": "exec", "eval": "eval",
     "__import__": "import_call", "monkeypatch": "monkeypatch", "setattr": "setattr", "open": "open", "atexit": "atexit",
     "threading": "threads", "os": "os", "sys": "sys", "_inductor": "inductor", "extern_kernels": "inductor",
@@ -22,8 +22,9 @@ _NAMES = {
 }  # fmt: skip
 
 
-UNSUPPORTED = frozenset(("libdevice", "inline_asm", "extern", "bfloat16", "dot_scaled", "gluon", "float8"))
-"""What the interpreter may lack. A candidate without any of them that claims to be beyond this tier is not believed."""
+UNSUPPORTED = frozenset(("cuda_graph",))
+"""What the host may say is beyond this tier; a candidate without any of them that claims it is not believed. (What
+kernels may use that the interpreter lacks, the executor sees itself.)"""
 
 
 def screen(source: str) -> tuple[Finding | None, tuple[str, ...]]:

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from core.evaluation import sandbox, zygote
+from core.evaluation import harness, sandbox, zygote
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _PREFIX = "kernelmill-judge-"
@@ -87,7 +87,7 @@ class Zygote:
         if self.walls.own_uid and self.walls.level == "basic":
             os.chmod(self._folder, 0o711)
         code = (
-            f"import sys; sys.path.append({_ROOT!r}); from core.evaluation.zygote import main; "
+            f"import sys; sys.path.insert(0, {_ROOT!r}); from core.evaluation.zygote import main; "
             f"main({theirs.fileno()}, {os.getpid()})"
         )
         self._process = subprocess.Popen(
@@ -170,7 +170,8 @@ class Zygote:
         shutil.rmtree(self._folder, ignore_errors=True)
         os.mkdir(self._folder, 0o700)
         if self.walls.own_uid:
-            os.chown(self._folder, sandbox.FIRST_UID + self.slot, sandbox.FIRST_UID + self.slot)
+            uid = sandbox.candidate_uid(self.slot)
+            os.chown(self._folder, uid, uid)
 
     def _watch(
         self, result: int, output: int, started: float, wall_s: float, output_limit: int, result_limit: int
@@ -225,13 +226,14 @@ class Zygote:
         outcome.code, outcome.peak_mb, outcome.cpu_s = exited.code, exited.peak_mb, exited.cpu_s
         outcome.wall_s = time.monotonic() - started
         outcome.output = printed.decode("utf-8", "replace")
-        confined = received[:1] == zygote.CONFINED
+        confined = received[:1] == harness.CONFINED
         del received[:1]
         if exited.code == zygote.SANDBOX_FAILED and not confined:
-            raise ZygoteError(f"the candidate's sandbox could not be built: {outcome.output.strip()[-300:]}")
+            raise ZygoteError(f"the candidate's sandbox could not be built: {outcome.output.strip()[-1500:]}")
         outcome.frames, whole = _frames(received)
         # A child that was killed may have been in the middle of a frame.
-        outcome.garbled = outcome.garbled or (not whole and not killed_at and exited.code == 0)
+        if outcome.garbled or (not whole and not killed_at and exited.code == 0):
+            raise ZygoteError("what came back from the executor can't be read")
         return outcome
 
     def _kill(self, now: float) -> float:

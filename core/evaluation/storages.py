@@ -70,8 +70,18 @@ class Storages:
             raise BadReference(f"sizes {sizes} with strides {strides} go beyond their storage")
         return torch.empty(0, dtype=dtype).set_(storage, offset, tuple(sizes), tuple(strides))
 
-    def number_of(self, tensor: torch.Tensor) -> int | None:
-        return self._numbers.get(tensor.untyped_storage()._cdata)
+    def number_at(self, storage: torch.UntypedStorage) -> int:
+        """The number of a storage that is held."""
+        return self._numbers[storage._cdata]
+
+    def replace(self, number: int, tensor: torch.Tensor) -> None:
+        """Hold the tensor's storage under a number that may be taken."""
+        self._held[number] = tensor.untyped_storage()
+
+    def bytes_of(self, number: int) -> torch.Tensor:
+        """A storage as a tensor of bytes, [bytes], uint8."""
+        storage = self._held[number]
+        return torch.empty(0, dtype=torch.uint8).set_(storage, 0, (storage.nbytes(),), (1,))
 
     def grow(self, number: int, nbytes: int) -> None:
         storage = self._held.get(number)
@@ -95,8 +105,3 @@ class Storages:
             twin._held[number] = copied
             twin._numbers[copied._cdata] = number
         return twin
-
-    def raw(self, number: int) -> bytes:
-        """All bytes of one storage."""
-        storage = self._held[number]
-        return values.raw_bytes(torch.empty(0, dtype=torch.uint8).set_(storage, 0, (storage.nbytes(),), (1,)))

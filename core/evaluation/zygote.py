@@ -16,17 +16,16 @@ import select
 import signal
 import socket
 import sys
+import traceback
 from typing import Any
 
 import msgspec
 
 from core.evaluation import linux, sandbox
+from core.evaluation.harness import CONFINED
 
 JOB_FD, RESULT_FD = 3, 4
 SANDBOX_FAILED = 71
-CONFINED = b"\x01"
-"""First byte on the result pipe, written when the walls stand and before a candidate's code can run: from then on an
-exit code is the candidate's own, whatever it is."""
 """Exit status of a child whose walls could not be built; the candidate did not start."""
 
 
@@ -83,10 +82,10 @@ def _work(kind: str) -> Any:
 
         compile_child.warm()
         return compile_child.run
-    from core.evaluation import candidate, interpreter
+    from core.evaluation import interpreter, pair
 
     interpreter.install()
-    return candidate.run
+    return pair.run
 
 
 def _child(start: Start, spawn: Spawn, fds: list[int], work: Any, folder: str, parent: int) -> None:
@@ -100,15 +99,22 @@ def _child(start: Start, spawn: Spawn, fds: list[int], work: Any, folder: str, p
             os.dup2(fd, number)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
-        sandbox.confine(start.walls, spawn.limits, folder, start.slot, parent, [JOB_FD, RESULT_FD])
+        two = start.kind == "interpret"
+        sandbox.confine(start.walls, spawn.limits, folder, start.slot, parent, [JOB_FD, RESULT_FD], forks=two)
         for name in ("TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "TORCHINDUCTOR_CACHE_DIR", "TMPDIR", "HOME"):
             os.environ[name] = folder
-        code = 70
-        os.write(RESULT_FD, CONFINED)
-        work(JOB_FD, RESULT_FD, folder)
+        if two:
+            work(start.walls, spawn.limits, start.slot, folder, JOB_FD, RESULT_FD)
+        else:
+            code = 70
+            os.write(RESULT_FD, CONFINED)
+            work(JOB_FD, RESULT_FD, folder)
         code = 0
     except OSError as error:
         os.write(2, f"sandbox: {error}\n".encode())
+    except BaseException:
+        if code == SANDBOX_FAILED:  # our own mistake: say where
+            os.write(2, traceback.format_exc().encode())
     finally:
         with contextlib.suppress(BaseException):
             sys.stdout.flush()

@@ -1,0 +1,57 @@
+"""The two processes of one candidate: an executor with the data, which forks a host with the candidate's Python.
+
+Run in a freshly forked child of the zygote. The order is what keeps them apart: the walls are built, the host is forked
+and hardened, the executor is hardened, and only then is the job, with its inputs, read.
+"""
+
+import contextlib
+import os
+import socket
+import sys
+import traceback
+
+import torch
+
+from core.evaluation import executor, harness, host, link, sandbox
+from core.evaluation.harness import CONFINED
+
+def run(walls: sandbox.Walls, limits: sandbox.Limits, slot: int, folder: str, job_fd: int, result_fd: int) -> None:
+    """The executor's life, from a child that `sandbox.confine(..., forks=True)` has confined."""
+    ours, theirs = socket.socketpair()
+    own = os.getpid()
+    child = os.fork()
+    if child == 0:
+        _host(walls, limits, slot, own, theirs, folder)
+    theirs.close()
+    sandbox.harden_executor(walls, limits, slot)
+    host_link = link.Link(ours)
+    if host_link.receive() != ["ready"]:
+        raise OSError("the host's walls could not be built")
+    os.write(result_fd, CONFINED)
+    channel = harness.Channel(result_fd)
+    job, data = harness.read_job(job_fd)
+    torch.default_generator.manual_seed(int.from_bytes(os.urandom(7), "little"))
+    torch.set_grad_enabled(False)
+    path = os.path.join(folder, "candidate.py")
+    finished = executor.Executor(channel, host_link, job, data, path).run()
+    if not finished:  # the host went without a word
+        channel.send({"host_ended": os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])})
+    ours.close()
+
+
+def _host(
+    walls: sandbox.Walls, limits: sandbox.Limits, slot: int, parent: int, end: socket.socket, folder: str
+) -> None:
+    """Everything that happens in the host's process; never returns."""
+    code = 1
+    try:
+        sandbox.harden_host(walls, limits, slot, parent, [end.fileno()])
+        import faulthandler; faulthandler.enable(2)
+        host.run(link.Link(end), folder)
+        code = 0
+    except BaseException:
+        os.write(2, traceback.format_exc().encode())
+    finally:
+        with contextlib.suppress(BaseException):
+            sys.stdout.flush()
+        os._exit(code)
