@@ -263,3 +263,18 @@ def tolist(remote: Remote, tensor: torch.Tensor) -> Any:
 def without_modes() -> Any:
     """Inside, tensors are meta tensors and nothing is passed on."""
     return _disable_current_modes()
+
+
+def warm() -> None:
+    """Use the meta device once: torch imports a great deal then. Meta operators start no threads, so this is safe
+    before a fork."""
+    x = torch.empty(4, 4, device=META)
+    like = torch.empty_like(x), x.new_empty(2), torch.zeros_like(x), torch.zeros(2, device=META), x.new_zeros(2)
+    torch.full((2,), 1.0, device=META)
+    torch.empty_strided((2, 2), (2, 1), device=META)
+    torch.empty(0, device=META).set_(like[0].untyped_storage(), 0, (2,), (1,))
+    for view in (x.view(16), x.t(), x.permute(1, 0), x[1:], x[0], x.unsqueeze(0), x.expand(2, 4, 4), x.reshape(2, 8)):
+        view.detach()
+    x.split(2), x.unbind(0), torch.ones(2, device=META), torch.empty(2, dtype=torch.bool, device=META)
+    x.as_strided((2,), (1,))
+    torch.nn.Linear(2, 2, device=META)

@@ -82,9 +82,10 @@ def _work(kind: str) -> Any:
 
         compile_child.warm()
         return compile_child.run
-    from core.evaluation import interpreter, pair
+    from core.evaluation import interpreter, pair, remote
 
     interpreter.install()
+    remote.warm()
     return pair.run
 
 
