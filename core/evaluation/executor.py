@@ -24,7 +24,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from core.evaluation import harness, interpreter, link, values
 from core.evaluation import kernel_source as ks
-from core.evaluation.kernel_check import CheckedKernel, Kernels
+from core.evaluation.kernel_check import CheckedKernel, Kernels, UnknownNameError
 from core.evaluation.kernel_describe import launch_of
 from core.evaluation.operators import Operators
 from core.evaluation.storages import BadReference, Storages, named_dtype
@@ -192,7 +192,7 @@ class Executor:
                 line = frame.lineno or 0
         code = linecache.getline(self._path, line or launch_line).strip()
         return {
-            "type": type(error).__name__,
+            "type": "AttributeError" if isinstance(error, UnknownNameError) else type(error).__name__,
             "message": str(error)[:2000].encode("utf-8", "replace").decode(),
             "line": line or launch_line,
             "code": code[:200],
@@ -317,7 +317,7 @@ class Executor:
             elif tuple(ref[3]) != tuple(tensor.shape):
                 problems.append(f"{name} has shape {tuple(ref[3])} instead of {tuple(tensor.shape)}")
             elif named_dtype(ref[2]) != tensor.dtype:
-                problems.append(f"{name} has dtype {ref[2]} instead of {str(tensor.dtype).removeprefix('torch.')}")
+                problems.append(f"{name} has dtype torch.{ref[2]} instead of {tensor.dtype}")
         if problems:
             raise HostFailed({"type": "WeightsMismatch", "message": "; ".join(problems[:4])})
         for name, tensor in state.items():

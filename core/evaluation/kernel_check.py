@@ -84,6 +84,10 @@ def _refuse(node: ast.AST, text: str) -> IllegalKernelError:
     return IllegalKernelError(text, getattr(node, "lineno", 0))
 
 
+class UnknownNameError(IllegalKernelError):
+    """A name that Triton's language does not have: a slip, not a trespass."""
+
+
 class _Namespace:
     """A module as kernels see it: its place in Triton's language, or a few numbers."""
 
@@ -165,6 +169,8 @@ class _Checked(ast.NodeTransformer):
         for index, name in enumerate(chain):
             if isinstance(value, _Namespace):
                 inner = value.member(name)
+                if inner is None and value.module is not None and not hasattr(value.module, name):
+                    raise UnknownNameError(f"{value.name} has no attribute {name!r}", getattr(node, "lineno", 0))
                 if inner is None:
                     raise _refuse(node, f"a kernel can't use {value.name}.{'.'.join(chain[index:])}")
                 value = inner
