@@ -23,11 +23,12 @@ from typing import Literal
 
 import msgspec
 
-from core.evaluation import linux
+from core.evaluation import landlock, linux, seccomp
 
 Level = Literal["namespaces", "basic"]
 FIRST_UID = 61000
-"""Where we are root, the child of zygote number n runs as user FIRST_UID + n."""
+"""Where we are root, zygote number n has the users FIRST_UID + 2n (candidates) and FIRST_UID + 2n + 1 (executors)."""
+TMP_FILES = 4096
 _NAMESPACES = linux.CLONE_NEWNS | linux.CLONE_NEWNET | linux.CLONE_NEWIPC | linux.CLONE_NEWUTS
 
 
@@ -74,8 +75,8 @@ def probe() -> Walls:
         level=level,
         user_namespace=user_namespace,
         own_uid=os.geteuid() == 0 and not user_namespace and _world_readable(),
-        landlock_abi=linux.landlock_abi(),
-        seccomp=linux.seccomp_available(),
+        landlock_abi=landlock.abi(),
+        seccomp=seccomp.available(),
     )
 
 
@@ -100,8 +101,12 @@ def _world_readable() -> bool:
     return all(os.stat(path).st_mode & 0o004 for path in files)
 
 
-_REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
-"""On sys.path in a development install; what a candidate's process needs of it was imported before it was forked."""
+def _is_a_repository(path: str) -> bool:
+    """On sys.path in a development install; what a candidate's process needs of it was imported before it was
+    forked. A wheel's packages lie among others, which are needed."""
+    return all(os.path.isdir(os.path.join(path, name)) for name in ("core/evaluation", "actors", "tests"))
+
+
 _address_space = 0
 
 
@@ -142,7 +147,7 @@ def readable_paths() -> list[str]:
         "/dev/zero",
         "/dev/urandom",
     ]
-    wanted += [path for path in sys.path if os.path.isdir(path) and os.path.realpath(path) != _REPOSITORY]
+    wanted += [path for path in sys.path if os.path.isdir(path) and not _is_a_repository(path)]
     wanted += [os.path.realpath(path) for path in wanted]  # a link shows nothing when its target is not there
     roots: list[str] = []
     for path in sorted({os.path.abspath(path) for path in wanted if path and os.path.exists(path)}):
@@ -186,32 +191,107 @@ def build_jail(root: str, hidden: list[str]) -> str:
     return scratch
 
 
-def confine(walls: Walls, limits: Limits, folder: str, slot: int, parent: int, keep: list[int]) -> None:
-    """Run in a fresh child: build its own walls, then give up everything that could take them down."""
+def candidate_uid(slot: int) -> int:
+    """The user that a candidate of zygote number `slot` runs as, where each has its own."""
+    return FIRST_UID + 2 * slot
+
+
+def _executor_uid(slot: int) -> int:
+    return FIRST_UID + 2 * slot + 1
+
+
+def confine(
+    walls: Walls, limits: Limits, folder: str, slot: int, parent: int, keep: list[int], forks: bool = False
+) -> None:
+    """Run in a fresh child: build its own walls, then give up everything that could take them down.
+
+    With `forks` the child is an executor. It keeps its privileges and limits until it has forked one host:
+
+        confine(..., forks=True)
+        executor = os.getpid()
+        if os.fork() == 0:
+            harden_host(walls, limits_of_the_host, slot, executor, keep)   # then import the candidate
+        harden_executor(walls, limits, slot)                               # then read the job
+
+    No candidate code and no job may be in the process before the last two; the host's memory is a copy of what the
+    executor holds at the fork.
+    """
     os.setsid()
     linux.close_all_but(keep)
+    linux.set_dumpable(False)
     if walls.level == "namespaces":
         linux.unshare(_NAMESPACES)
-        options = f"size={limits.tmp_mb}m,nr_inodes=4096,mode=1777"
+        options = f"size={limits.tmp_mb}m,nr_inodes={TMP_FILES},mode=1777"
         linux.mount("tmpfs", folder, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, options)
     elif walls.landlock_abi:
         linux.no_new_privileges()
-        linux.install_landlock(readable_paths(), [folder, "/dev/null"])
+        landlock.restrict_files(readable_paths(), [folder, "/dev/null"])
     os.chdir(folder)
-    _limit(limits, walls.own_uid)
+    if forks:
+        linux.die_with_parent(parent)
+        if walls.level == "namespaces":
+            linux.unshare(linux.CLONE_NEWPID)  # the host will not see the executor
+        return
+    _limit(limits, walls)
     if walls.own_uid:
-        os.setgroups([])
-        os.setresgid(FIRST_UID + slot, FIRST_UID + slot, FIRST_UID + slot)
-        os.setresuid(FIRST_UID + slot, FIRST_UID + slot, FIRST_UID + slot)
+        uid = candidate_uid(slot)
+        _become(uid, uid)
+    _give_up(parent)
+    if walls.seccomp:
+        seccomp.install("compile" if limits.allow_processes else "host")
+
+
+def harden_host(walls: Walls, limits: Limits, slot: int, executor: int, keep: list[int]) -> None:
+    """Run in the process that an executor forked, before any candidate code: it can't reach the executor any more.
+
+    `executor` is the executor's own os.getpid(), taken before the fork. `keep` are the descriptors above 2 that stay
+    open. `limits` are the host's own; its writable folder and open files stay the executor's.
+    """
+    os.setsid()  # a signal to its own group must not reach the executor
+    linux.close_all_but(keep)
+    _limit(limits, walls)
+    if walls.own_uid:
+        uid = candidate_uid(slot)
+        _become(uid, uid)
+    # In a PID namespace of its own it has no parent to see; the namespace goes with the executor's.
+    _give_up(0 if walls.level == "namespaces" else executor)
+    if walls.landlock_abi:
+        landlock.scope_signals()
+    if walls.seccomp:
+        seccomp.install("host")
+
+
+def harden_executor(walls: Walls, limits: Limits, slot: int) -> None:
+    """Run in the executor once it has forked the host: no more processes, nothing outside its own memory."""
+    parent = os.getppid()  # still the zygote, or the kernel would have killed this process
+    if walls.level == "namespaces":
+        own = os.pidfd_open(os.getpid())
+        linux.setns(own, linux.CLONE_NEWPID)  # back, or it could start no thread
+        os.close(own)
+    _limit(limits, walls)
+    if walls.own_uid:
+        # Effective user is the host's, so that the kernel lets it take the host along when it dies; real and saved
+        # are its own, so that the host can't signal it.
+        _become(_executor_uid(slot), candidate_uid(slot))
+    _give_up(parent)
+    if walls.seccomp:
+        seccomp.install("executor")
+
+
+def _become(uid: int, effective: int) -> None:
+    os.setgroups([])
+    os.setresgid(uid, effective, uid)
+    os.setresuid(uid, effective, uid)
+
+
+def _give_up(parent: int) -> None:
     linux.drop_capabilities()
     linux.die_with_parent(parent)
     linux.no_new_privileges()
     linux.set_dumpable(False)
-    if walls.seccomp:
-        linux.install_seccomp(limits.allow_processes)
 
 
-def _limit(limits: Limits, own_uid: bool) -> None:
+def _limit(limits: Limits, walls: Walls) -> None:
     cpu = math.ceil(limits.wall_s) + 5
     wanted = {
         resource.RLIMIT_AS: _address_space + limits.memory_mb * 2**20,
@@ -219,8 +299,10 @@ def _limit(limits: Limits, own_uid: bool) -> None:
         resource.RLIMIT_FSIZE: limits.tmp_mb * 2**20,
         resource.RLIMIT_NOFILE: 256,
         resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_MSGQUEUE: 0,
+        resource.RLIMIT_MEMLOCK: 0,
     }
-    if own_uid:
+    if walls.own_uid:
         wanted[resource.RLIMIT_NPROC] = limits.threads
     for which, value in wanted.items():
         resource.setrlimit(which, (value, value))

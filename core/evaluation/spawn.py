@@ -87,7 +87,7 @@ class Zygote:
         if self.walls.own_uid and self.walls.level == "basic":
             os.chmod(self._folder, 0o711)
         code = (
-            f"import sys; sys.path.append({_ROOT!r}); from core.evaluation.zygote import main; "
+            f"import sys; sys.path.insert(0, {_ROOT!r}); from core.evaluation.zygote import main; "
             f"main({theirs.fileno()}, {os.getpid()})"
         )
         self._process = subprocess.Popen(
@@ -170,7 +170,8 @@ class Zygote:
         shutil.rmtree(self._folder, ignore_errors=True)
         os.mkdir(self._folder, 0o700)
         if self.walls.own_uid:
-            os.chown(self._folder, sandbox.FIRST_UID + self.slot, sandbox.FIRST_UID + self.slot)
+            uid = sandbox.candidate_uid(self.slot)
+            os.chown(self._folder, uid, uid)
 
     def _watch(
         self, result: int, output: int, started: float, wall_s: float, output_limit: int, result_limit: int
