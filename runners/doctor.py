@@ -93,15 +93,14 @@ def broker() -> Iterator[Finding]:
 
 
 def sandbox() -> Iterator[Finding]:
-    from core.evaluation.sandbox import probe
+    from core.evaluation.walls import advice, probe
 
     walls = probe()
-    yield Finding(
-        True,
-        "sandbox",
-        walls.describe()
-        + ("" if walls.level == "namespaces" else "; this machine refuses namespaces, which are stricter"),
-    )
+    yield Finding(walls.holds, "sandbox", walls.describe(), advice())
+    for gap in walls.missing():
+        yield Finding(None, "sandbox", gap)
+    if walls.level == "basic" and walls.holds:
+        yield Finding(None, "sandbox", f"for the stronger level: {advice()}")
 
 
 def gpus() -> Iterator[Finding]:

@@ -47,9 +47,9 @@ class Prepared(msgspec.Struct, kw_only=True):
 
 def choose_walls(isolation: str) -> sandbox.Walls:
     """The walls that the settings ask for; raises OSError when `namespaces` is demanded and refused."""
-    walls = sandbox.probe()
     if isolation == "basic":
-        return msgspec.structs.replace(walls, level="basic", user_namespace=False)
+        return sandbox.probe("basic")
+    walls = sandbox.probe()
     if isolation == "namespaces" and walls.level != "namespaces":
         raise OSError(
             "judge.isolation = 'namespaces', but this machine refuses them: see `kernelmill doctor`, or use 'auto'"

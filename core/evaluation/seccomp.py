@@ -79,14 +79,16 @@ def available() -> bool:
     return platform.system() == "Linux" and platform.machine() in _ARCHITECTURES and linux.has_seccomp()
 
 
-def install(kind: Filter) -> None:
-    """Confine the calling thread and everything it starts; needs no_new_privs. Raises OSError when refused."""
-    program = b"".join(struct.pack("=HBBI", *instruction) for instruction in _program(kind))
+def install(kind: Filter, threads: bool = True) -> None:
+    """Confine the calling thread and everything it starts; needs no_new_privs. Raises OSError when refused.
+
+    Without `threads` none can be started: for children whose threads no limit counts (compile: has no effect)."""
+    program = b"".join(struct.pack("=HBBI", *instruction) for instruction in _program(kind, threads))
     buffer = ctypes.create_string_buffer(program)
     linux.set_seccomp(struct.pack("@HP", len(program) // 8, ctypes.addressof(buffer)))
 
 
-def _program(kind: Filter) -> list[tuple[int, int, int, int]]:
+def _program(kind: Filter, threads: bool) -> list[tuple[int, int, int, int]]:
     column, audit = _ARCHITECTURES[platform.machine()]
     refuse = (_RETURN, 0, 0, _ERRNO | _EPERM)
     # Another ABI's numbers would not be filtered.
@@ -95,6 +97,8 @@ def _program(kind: Filter) -> list[tuple[int, int, int, int]]:
     refused = dict(REFUSED)
     if kind != "compile":
         refused.update(FORKS)
+        if not threads:
+            refused["clone"] = _CLONE
     if kind == "host":
         refused.update(MEMORY)
     for numbers in refused.values():

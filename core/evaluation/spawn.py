@@ -5,24 +5,26 @@ trouble, not the candidate's: `ZygoteError`, and the caller starts another.
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import select
-import shutil
+import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from typing import Any
 
 import msgspec
 
-from core.evaluation import harness, sandbox, zygote
+from core.evaluation import jail, sandbox, scratch, zygote
+from core.evaluation.walls import LAST_SLOT
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-_PREFIX = "kernelmill-judge-"
 _START_S = 180.0
+_LOOK_S = 0.1
+"""How often a folder on the machine's disk is looked at."""
 _SEALS = 0x1 | 0x2 | 0x4 | 0x8  # seal, shrink, grow, write
 _ADD_SEALS = 1033
 _DRAIN_LIMIT_BYTES = 64 * 2**20
@@ -42,6 +44,9 @@ class Outcome(msgspec.Struct, kw_only=True):
     """The result pipe held something else than frames, or too much."""
     timed_out: bool = False
     flooded: bool = False
+    """It printed far too much."""
+    overfull: bool = False
+    """It wrote far too much to its folder (`basic` only; a tmpfs refuses by itself)."""
     code: int = 0
     output: str = ""
     """The beginning of what was printed."""
@@ -76,20 +81,35 @@ class Zygote:
         self.kind, self.walls, self.slot = kind, walls, slot
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
-        self._folder = ""
+        self._claim: socket.socket | None = None
+        self._outer, self._lock = "", -1
+        self._trouble = ""
         self._ready = False
 
     def start(self) -> None:
-        """Start the process; its imports go on while the caller does other things."""
+        """Start the process; its imports go on while the caller does other things. Trouble is told by `wait_ready`."""
+        self._trouble = ""
+        try:
+            self._start()
+        except OSError as error:
+            self._trouble = error.strerror or str(error)
+
+    def _start(self) -> None:
+        if self.walls.own_uid and self._claim is None:
+            self.slot, self._claim = _claim_user(self.slot)
+        if self.walls.level == "namespaces":
+            folder = jail.MOUNT_POINT
+        else:
+            self._outer, self._lock = scratch.make(self._uid)
+            folder = scratch.renew(self._outer, self._uid, 1)
+            if self._uid is not None:
+                _end_processes_of(self._uid)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        _remove_stale()
-        self._folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")
-        if self.walls.own_uid and self.walls.level == "basic":
-            os.chmod(self._folder, 0o711)
         code = (
             f"import sys; sys.path.insert(0, {_ROOT!r}); from core.evaluation.zygote import main; "
             f"main({theirs.fileno()}, {os.getpid()})"
         )
+        self._control, self._ready = ours, False
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-c", code],
             pass_fds=[theirs.fileno()],
@@ -99,13 +119,18 @@ class Zygote:
             cwd="/",
         )
         theirs.close()
-        start = zygote.Start(kind=self.kind, walls=self.walls, slot=self.slot, folder=self._folder)
+        start = zygote.Start(kind=self.kind, walls=self.walls, slot=self.slot, folder=folder)
         ours.send(msgspec.msgpack.encode(start))
-        self._control, self._ready = ours, False
+
+    @property
+    def _uid(self) -> int | None:
+        return sandbox.candidate_uid(self.slot) if self.walls.own_uid else None
 
     def wait_ready(self, timeout_s: float = _START_S) -> None:
+        """Raises ZygoteError when it could not be started or did not get ready in time."""
+        if self._trouble or self._control is None:
+            raise ZygoteError(self._trouble or f"the {self.kind} zygote was not started")
         if not self._ready:
-            assert self._control is not None
             self._control.settimeout(timeout_s)
             data = b""
             with contextlib.suppress(OSError):
@@ -114,9 +139,6 @@ class Zygote:
                 raise ZygoteError(f"the {self.kind} zygote did not start within {timeout_s:.0f} s (see its stderr)")
             self._control.settimeout(None)
             self._ready = True
-            if self.walls.level == "namespaces":
-                os.rmdir(self._folder)  # the jail's root has moved away from it: even kill -9 leaves nothing
-                self._folder = ""
 
     def stop(self) -> None:
         """End it and everything below it; remove its folder."""
@@ -127,9 +149,16 @@ class Zygote:
             self._process.kill()  # its namespace goes with it; in `basic` the child dies with the zygote
             self._process.wait()
             self._process = None
-        if self._folder:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = ""
+        if self._outer:
+            if self._uid is not None:
+                _end_processes_of(self._uid)
+            with contextlib.suppress(OSError):  # a full or vanished disk; the next start tries again
+                scratch.remove(self._outer)
+            os.close(self._lock)
+            self._outer, self._lock = "", -1
+        if self._claim is not None:
+            self._claim.close()
+            self._claim = None
         self._ready = False
 
     def run(
@@ -141,12 +170,13 @@ class Zygote:
         """
         self.wait_ready()
         assert self._control is not None
-        if self.walls.level == "basic":
-            self._clear_folder()
-        job = _job_file(header, blobs)
-        result_r, result_w = os.pipe2(os.O_CLOEXEC)
-        output_r, output_w = os.pipe2(os.O_CLOEXEC)
+        job = result_r = result_w = output_r = output_w = -1
         try:
+            if self._outer:
+                scratch.renew(self._outer, self._uid, limits.tmp_mb)
+            job = _job_file(header, blobs)
+            result_r, result_w = os.pipe2(os.O_CLOEXEC)
+            output_r, output_w = os.pipe2(os.O_CLOEXEC)
             for fd in (result_r, output_r):
                 fcntl.fcntl(fd, fcntl.F_SETFL, os.O_NONBLOCK)
             with contextlib.suppress(OSError):
@@ -158,23 +188,18 @@ class Zygote:
             for fd in (job, result_w, output_w):
                 os.close(fd)
             job = result_w = output_w = -1
-            return self._watch(result_r, output_r, started, limits.wall_s, output_kb * 1024, result_mb * 2**20)
+            return self._watch(result_r, output_r, started, limits, output_kb * 1024, result_mb * 2**20)
         except (BrokenPipeError, ConnectionResetError) as error:
             raise ZygoteError(f"the {self.kind} zygote is gone: {error}") from error
+        except OSError as error:
+            raise ZygoteError(error.strerror or str(error)) from error
         finally:
             for fd in (job, result_r, result_w, output_r, output_w):
                 if fd >= 0:
                     os.close(fd)
 
-    def _clear_folder(self) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
-        os.mkdir(self._folder, 0o700)
-        if self.walls.own_uid:
-            uid = sandbox.candidate_uid(self.slot)
-            os.chown(self._folder, uid, uid)
-
     def _watch(
-        self, result: int, output: int, started: float, wall_s: float, output_limit: int, result_limit: int
+        self, result: int, output: int, started: float, limits: sandbox.Limits, output_limit: int, result_limit: int
     ) -> Outcome:
         assert self._control is not None
         outcome = Outcome(frames=[])
@@ -182,7 +207,7 @@ class Zygote:
         poll = select.poll()
         for fd in (result, output, self._control.fileno()):
             poll.register(fd, select.POLLIN)
-        deadline = started + wall_s
+        deadline = started + limits.wall_s
         killed_at = 0.0
         exited: zygote.Exited | None = None
         buffer = 1 << 20
@@ -194,6 +219,13 @@ class Zygote:
                 outcome.timed_out = True
                 killed_at = self._kill(now)
             wait_s = 1.0 if killed_at else max(0.0, deadline - now)
+            if self._outer and not killed_at:
+                wait_s = min(wait_s, _LOOK_S)
+                if scratch.overfull(self._outer, limits.tmp_mb, sandbox.TMP_FILES):
+                    outcome.overfull = True
+                    killed_at = self._kill(now)
+                elif not scratch.room(self._outer):
+                    raise ZygoteError(f"the disk of {self._outer} is full: free some, or set TMPDIR")
             for fd, _ in poll.poll(int(wait_s * 1000) + 1):
                 if fd == self._control.fileno():
                     report = self._control.recv(4096)
@@ -242,13 +274,32 @@ class Zygote:
         return now
 
 
-def _remove_stale() -> None:
-    """Folders of owners that were killed before they could tidy up."""
-    parent = tempfile.gettempdir()
-    for name in os.listdir(parent):
-        owner = name.removeprefix(_PREFIX).partition("-")[0]
-        if name.startswith(_PREFIX) and owner.isdigit() and not os.path.exists(f"/proc/{owner}"):
-            shutil.rmtree(os.path.join(parent, name), ignore_errors=True)
+def _claim_user(first: int) -> tuple[int, socket.socket]:
+    """The first slot from `first` on whose users no judge of this machine has, and the socket that holds the claim;
+    the kernel lets go of it when this process ends, however it does."""
+    for slot in range(first, LAST_SLOT):
+        claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            claim.bind(f"\0kernelmill-judge-{slot}")
+        except OSError:
+            claim.close()
+            continue
+        return slot, claim
+    raise OSError(errno.EAGAIN, f"all {LAST_SLOT} users for candidates are taken on this machine")
+
+
+def _end_processes_of(uid: int) -> None:
+    """What a killed zygote's children left: the claim says that this user is ours alone."""
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            if _real_uid(name) == uid:
+                os.kill(int(name), signal.SIGKILL)
+
+
+def _real_uid(pid: str) -> int:
+    """Of processes that don't show themselves, /proc belongs to root."""
+    with open(f"/proc/{pid}/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("Uid:"))
 
 
 def _read(fd: int, size: int) -> bytes | None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.evaluation import sandbox
+from core.evaluation import jail
 
 
 @pytest.mark.parametrize(
@@ -15,10 +15,10 @@ from core.evaluation import sandbox
     ],
 )
 def test_scratch_never_covers_an_installation(readable, scratch):
-    assert sandbox.scratch_folder(readable) == scratch
+    assert jail.scratch_folder(readable) == scratch
 
 
 def test_this_installation_stays_visible():
-    readable = sandbox.readable_paths()
-    folder = sandbox.scratch_folder(readable)
+    readable = jail.readable_paths()
+    folder = jail.scratch_folder(readable)
     assert not any(path == folder or path.startswith(folder + "/") for path in readable)
