@@ -158,28 +158,34 @@ def run(job_fd: int, result_fd: int, folder: str) -> None:
             module, path = harness.import_candidate(job["source"], folder)
             phase = "construct"
             channel.send({"phase": phase})
-            init_args, init_kwargs = values.decode(job["init"], data)
-            model = module.ModelNew(*init_args, **init_kwargs)
-            if not isinstance(model, torch.nn.Module):
-                raise TypeError(f"ModelNew is a {type(model).__name__}, not a torch.nn.Module")
+            models: dict[int, torch.nn.Module] = {}
+            for draw in job["draws"]:
+                if draw["variant"] not in models:
+                    init_args, init_kwargs = values.decode(draw["init"], data)
+                    model = module.ModelNew(*init_args, **init_kwargs)
+                    if not isinstance(model, torch.nn.Module):
+                        raise TypeError(f"ModelNew is a {type(model).__name__}, not a torch.nn.Module")
+                    models[draw["variant"]] = model
             phase = "forward"
-            _draws(channel, job, data, model)
+            _draws(channel, job, data, models)
     except MemoryError as error:
         channel.send({"error": {**describe(error, path), "phase": phase, "memory": True}})
     except BaseException as error:  # the candidate may raise anything, SystemExit too
         channel.send({"error": {**describe(error, path), "phase": phase}})
 
 
-def _draws(channel: harness.Channel, job: dict[str, Any], data: memoryview, model: torch.nn.Module) -> None:
+def _draws(channel: harness.Channel, job: dict[str, Any], data: memoryview, models: dict[int, torch.nn.Module]) -> None:
     kept: list[tuple[Any, list[bytes]]] = []
-    inputs: Any = None
+    held: dict[int, Any] = {}
     state: dict[str, torch.Tensor] = {}
     operators: list[dict[str, list[int]]] = []
     for index, draw in enumerate(job["draws"]):
         fresh = values.decode(draw["inputs"], data)
-        inputs = _refill(inputs, fresh) if draw["same_places"] and _same_places(inputs, fresh) else fresh
+        model, old = models[draw["variant"]], held.get(draw["variant"])
+        inputs = _refill(old, fresh) if draw["same_places"] and _same_places(old, fresh) else fresh
+        held[draw["variant"]] = inputs
         state = values.decode(draw["state"], data)
-        load_state(model, state, job["required"], values.decode(draw["plain"], data))
+        load_state(model, state, draw["required"], values.decode(draw["plain"], data))
         before = [values.raw_bytes(tensor) for tensor in _tensors(inputs)]
         launches = sum(kernel.launches for kernel in interpreter.TRACER.kernels.values())
         channel.send({"phase": "forward", "draw": index})

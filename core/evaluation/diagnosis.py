@@ -10,11 +10,12 @@ from typing import Any
 import msgspec
 
 from core.evaluation import compare, values
+from core.evaluation.draws import Draw
 from core.evaluation.findings import Finding
-from core.evaluation.reference import Draw, Work
 from core.evaluation.screens import UNSUPPORTED
 from core.evaluation.spawn import Outcome
 from core.evaluation.verdict import Stage
+from core.evaluation.work import Work
 
 TORCH_SHARE = 0.8
 """A candidate whose torch operators move this share of the bytes that the reference's operators move did not replace

@@ -15,8 +15,9 @@ import msgspec
 
 from core.evaluation import diagnosis, roofline, sandbox, values
 from core.evaluation.compile_stage import CompileStage
+from core.evaluation.draws import Draw, Drawn
 from core.evaluation.findings import Finding, feedback_text
-from core.evaluation.reference import Draw, Reference, TooLargeError, mutates_inputs
+from core.evaluation.reference import Reference, TooLargeError, mutates_inputs
 from core.evaluation.screens import screen
 from core.evaluation.settings import JudgeSettings
 from core.evaluation.spawn import Outcome, Zygote, ZygoteError
@@ -137,8 +138,9 @@ class Judge:
 
     def _attempt(self, key: str, candidate: str, prepared: Prepared, screens: tuple[str, ...]) -> Verdict:
         settings = self.settings
-        draws, init, required = prepared.reference.draws(settings.draws)
-        header, blobs = job(candidate, draws, init, required)
+        drawn = prepared.reference.draws(settings.draws)
+        draws = drawn.draws
+        header, blobs = job(candidate, drawn)
         limits = sandbox.Limits(memory_mb=settings.memory_mb, wall_s=settings.wall_s)
         expected = sum(tensor.nbytes for draw in draws for tensor in draw.expected.native)
         outcome = self._zygote.run(header, blobs, limits, settings.output_kb, result_mb=8 + expected * 4 // 2**20)
@@ -155,7 +157,8 @@ class Judge:
         if finding is not None:
             return self._failed(key, finding, screens, compiled=compiled)
         assert report is not None and report.trace is not None
-        return self._passed(key, prepared, report.trace, screens)
+        calls = sum(draw.work_ratio for draw in draws)
+        return self._passed(key, prepared, report.trace, screens, calls)
 
     def _diagnose(
         self, outcome: Outcome, draws: list[Draw], prepared: Prepared, screens: tuple[str, ...]
@@ -183,12 +186,14 @@ class Judge:
                 return tampered, report
         return finding, report
 
-    def _passed(self, key: str, prepared: Prepared, trace: diagnosis.TraceFrame, screens: tuple[str, ...]) -> Verdict:
+    def _passed(
+        self, key: str, prepared: Prepared, trace: diagnosis.TraceFrame, screens: tuple[str, ...], calls: float
+    ) -> Verdict:
         settings = self.settings
         passed = Verdict(candidate_key=key, kind="pass", compiled=True, correct=True, screens=screens)
         if settings.speed == "none":
             return msgspec.structs.replace(passed, feedback="correct")
-        model = modelled_speed(prepared.reference, trace, settings)
+        model = modelled_speed(prepared.reference, trace, settings, calls)
         gpu = roofline.ROOFLINES.get(settings.target, roofline.ROOFLINES[roofline.DEFAULT])
         speedup = round(model.speedup, 4)
         text = (
@@ -225,7 +230,7 @@ class Judge:
         return Verdict(candidate_key=key, kind="infra", stage="load", category="infra", feedback=text[:400])
 
 
-def job(candidate: str, draws: list[Draw], init: list[Any], required: list[str]) -> tuple[dict[str, Any], list[bytes]]:
+def job(candidate: str, drawn: Drawn) -> tuple[dict[str, Any], list[bytes]]:
     """What the child gets: everything by value, no seed, no expected output."""
     blobs: list[bytes] = []
     position = 0
@@ -239,11 +244,12 @@ def job(candidate: str, draws: list[Draw], init: list[Any], required: list[str])
 
     header = {
         "source": candidate,
-        "init": pack(init),
-        "required": required,
         "ghost": True,
         "draws": [
             {
+                "init": pack(draw.init),
+                "variant": draw.variant,
+                "required": draw.required,
                 "inputs": pack(draw.inputs),
                 "state": pack(draw.state),
                 "plain": pack(draw.plain),
@@ -251,18 +257,19 @@ def job(candidate: str, draws: list[Draw], init: list[Any], required: list[str])
                 "training": draw.training,
                 "grad": draw.grad,
             }
-            for draw in draws
+            for draw in drawn.draws
         ],
     }
     return header, blobs
 
 
-def modelled_speed(reference: Reference, trace: diagnosis.TraceFrame, settings: JudgeSettings) -> roofline.Modelled:
-    """Counts of one forward (the mean over draws), on the target's roofline."""
-    calls = settings.draws
+def modelled_speed(
+    reference: Reference, trace: diagnosis.TraceFrame, settings: JudgeSettings, calls: float
+) -> roofline.Modelled:
+    """Counts of one forward, on the target's roofline; `calls` counts the draws in units of the judged sizes."""
     kernels = [
         roofline.KernelCounts(
-            launches=max(0, kernel.launches) / calls,
+            launches=max(0, kernel.launches) / settings.draws,
             sector_bytes=max(0, kernel.sector_bytes) / calls,
             traffic_bytes=max(0, kernel.traffic_bytes) / calls,
             flops=max(0, kernel.flops) / calls,

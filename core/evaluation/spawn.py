@@ -87,7 +87,7 @@ class Zygote:
         if self.walls.own_uid and self.walls.level == "basic":
             os.chmod(self._folder, 0o711)
         code = (
-            f"import sys; sys.path.append({_ROOT!r}); from core.evaluation.zygote import main; "
+            f"import sys; sys.path.insert(0, {_ROOT!r}); from core.evaluation.zygote import main; "
             f"main({theirs.fileno()}, {os.getpid()})"
         )
         self._process = subprocess.Popen(
