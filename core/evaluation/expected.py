@@ -85,8 +85,8 @@ class Built(msgspec.Struct, kw_only=True):
             others = [outputs[number] for outputs in seen]
             result.others.append([] if is_inexact(own) else [other for other in others if other.dtype == own.dtype])
             known = own.dtype == torch.float32 and others[0].dtype == torch.float64
-            moves = [(other - others[0]).abs() for other in others[1:]]
-            result.sensitivity.append(torch.stack(moves).amax(0) if known and moves else None)
+            moves = [(other - others[0]).abs() for other in others[1:]] if known else []
+            result.sensitivity.append(torch.stack(moves).amax(0) if moves else None)
         return result
 
     def _in_double(self, state: dict[str, torch.Tensor], inputs: Any, training: bool) -> list[torch.Tensor] | None:

@@ -25,7 +25,7 @@ from core.evaluation.trees import flatten
 
 TOLERANCE: dict[torch.dtype, tuple[float, float]] = {
     torch.float64: (1e-6, 32.0),
-    torch.float32: (2e-5, 32.0),
+    torch.float32: (2e-5, 16.0),
     torch.float16: (4e-3, 4.0),
     torch.bfloat16: (2e-2, 4.0),
 }
@@ -82,7 +82,7 @@ def bound(
     exactly = is_double and exact.dtype == torch.float64
     if not exactly and native.dtype == torch.float32:
         rel *= UNCERTAIN
-    allowed = rel * size + (steps + math.sqrt(terms)) * info.eps * wanted.abs()
+    allowed = rel * size + (steps + 0.5 * math.sqrt(terms)) * info.eps * wanted.abs()
     if exactly:
         gap = torch.where(known, (native.double() - wanted).abs(), 0.0)
         most = min(float(gap.max()), 1e-2 * spread + 1e-4 * largest)
