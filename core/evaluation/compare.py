@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from core.evaluation.findings import Finding
-from core.evaluation.hints import hint
+from core.evaluation.hints import blocks, hint
 from core.evaluation.tolerance import Expected, tolerance, wrong_elements
 from core.evaluation.trees import flatten
 
@@ -119,7 +119,7 @@ def _report(
     headline = f"{place} = {_number(got.flatten()[first])}, wanted {_number(wanted.flatten()[first])}"
     wrongs = f"{wrong:,} of {count:,} elements are wrong"
     if wrong < count and not bool((~flat[first:]).any()):
-        wrongs += f", all from element {first:,} on"
+        wrongs += f", all from element {first:,} on{blocks(first) if first else ''}"
     if wanted.is_floating_point():
         finite = wanted[torch.isfinite(wanted)]
         if finite.numel():

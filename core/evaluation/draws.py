@@ -1,11 +1,12 @@
 """What the calls of one candidate are given: secret values, parameters, modes, sizes, and what each call is to show.
 
     original   judged sizes, values as get_inputs() gives them
-    changed    judged sizes, other values in another distribution, in the memory of the call before
+    changed    judged sizes, other values in another distribution
     hidden     other sizes, for a module constructed anew (`variant` > 0)
     repeated   values, parameters and modes of an earlier call in new memory: the same output again, or it was
                remembered by address or is a race
-Which call is which, its distribution, and its modes are drawn per candidate; every usable mode (training x gradients)
+Original and changed calls after the first use the memory of the call before them. Which call is which, its
+distribution, and its modes are drawn per candidate; every usable mode (training x gradients)
 is met as far as the number of calls allows. Integers, masks, structural zeros and symmetry keep their meaning.
 """
 
@@ -68,6 +69,7 @@ class Plan(msgspec.Struct, kw_only=True):
     role: Role
     training: bool = True
     grad: bool = False
+    same_places: bool = False
     kinds: tuple[str, ...] = ("plain",)
     """In the order in which they are tried; the first that keeps the reference finite is used."""
     repeats: int | None = None
@@ -87,14 +89,10 @@ def plan(rng: random.Random, count: int, modes: list[bool], hidden: bool) -> lis
         roles.append("repeated")
     roles += rng.choices(["changed", *(["hidden"] if hidden else [])], k=max(0, count - 4))  # type: ignore[arg-type]
     rng.shuffle(roles)
-    # A repeated call comes after all that it may repeat, the original one before those that overwrite its memory.
-    if "repeated" in roles:
+    first = min(roles.index("original"), roles.index("changed"))
+    if "repeated" in roles and roles.index("repeated") < first:  # it needs a call to repeat
         at = roles.index("repeated")
-        last = max(index for index, role in enumerate(roles) if role in ("changed", "original"))
-        if at < last:
-            roles[at], roles[last] = roles[last], roles[at]
-    first, at = min(roles.index("original"), roles.index("changed")), roles.index("original")
-    roles[first], roles[at] = roles[at], roles[first]
+        roles[at], roles[first] = roles[first], roles[at]
     pairs = list(itertools.product(modes, (False, True)))
     rng.shuffle(pairs)
     lead = pairs[0]
@@ -108,14 +106,15 @@ def plan(rng: random.Random, count: int, modes: list[bool], hidden: bool) -> lis
         if role == "repeated":
             earlier = [at for at in range(index) if found[at].role in ("original", "changed")]
             source = rng.choice(earlier)
-            found.append(msgspec.structs.replace(found[source], role="repeated", repeats=source))
+            found.append(msgspec.structs.replace(found[source], role="repeated", repeats=source, same_places=False))
             continue
         chosen = {"original": ("plain",), "changed": kinds[0], "hidden": rng.choice(OTHERS)}[role]
         if role == "changed" and sum(part.role == "changed" for part in found):
             chosen = rng.choice(OTHERS)
         training, grad = pairs[turn % len(pairs)]
         turn += 1
-        found.append(Plan(role=role, training=training, grad=grad, kinds=chosen))
+        again = role != "hidden" and any(part.role != "hidden" for part in found)
+        found.append(Plan(role=role, training=training, grad=grad, same_places=again, kinds=chosen))
     return found
 
 
@@ -154,7 +153,7 @@ def transformed(inputs: Any, kind: str, generator: torch.Generator) -> Any:
             return x
         if not bool(torch.isfinite(x).all()) or (x.numel() > 8 and torch.unique(x).numel() <= 4):
             return x
-        if trees.overlaps(x):
+        if trees.overlaps(x) or torch.equal(x, x.round()):
             return x
         old = x.float()
         scale, shift = torch.rand(2, generator=generator).tolist()

@@ -74,7 +74,7 @@ class Built(msgspec.Struct, kw_only=True):
             wide = trees.to_double(tensor)
             if tensor.dtype != torch.float32:
                 return wide
-            return wide * (1 + ROUNDING * (torch.randint(0, 2, wide.shape, generator=generator) * 2 - 1))
+            return wide * (1 + ROUNDING * (torch.randint(0, 2, wide.shape, generator=generator).double() * 2 - 1))
 
         for _ in range(2):
             near = {name: nudged(tensor) for name, tensor in state.items()}

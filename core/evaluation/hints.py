@@ -103,18 +103,18 @@ def _place(got: torch.Tensor, wanted: torch.Tensor, bad: torch.Tensor, allowed: 
             return "Only the last row is wrong."
         start = int(columns.nonzero()[0])
         if start and bool(lines[rows][:, start:].float().mean() > 0.9) and rows.float().mean() > 0.5:
-            return f"In each row the columns from {start:,} on are wrong{_blocks(start)}."
-    if bool(flat[first:].float().mean() > 0.9) and first:
-        return f"All from element {first:,} on is wrong{_blocks(first)}."
+            return f"In each row the columns from {start:,} on are wrong{blocks(start)}."
+    if first and not bool(flat[first:].all()) and bool(flat[first:].float().mean() > 0.9):
+        return f"Nearly all from element {first:,} on is wrong{blocks(first)}."
     if not bool(flat[: count - 1].any()):
         return "Only the last element is wrong."
     return ""
 
 
-def _blocks(first: int) -> str:
-    """`, a multiple of 256: ...` when a block may start at element `first`."""
+def blocks(first: int) -> str:
+    """`, a multiple of 256 (...)` when a block may start at element `first`."""
     block = min(first & -first, MAX_BLOCK)
-    return f", a multiple of {block}: is the last block launched and stored?" if block >= MIN_BLOCK else ""
+    return f", a multiple of {block} (is the last block launched and stored?)" if block >= MIN_BLOCK else ""
 
 
 def _offset(got: torch.Tensor, wanted: torch.Tensor, bad: torch.Tensor, allowed: torch.Tensor) -> str:

@@ -227,7 +227,7 @@ class Reference:
             plain=built.plain,
             training=planned.training,
             grad=planned.grad,
-            same_places=planned.role == "changed",
+            same_places=planned.same_places,
             role=planned.role,
             kind=kind,
             work_ratio=variant.work.compulsory_bytes / max(1, self.work.compulsory_bytes),

@@ -7,7 +7,8 @@ What may vary, so that no honest kernel fails:
   that spans the judged row spans the hidden one; most are smaller, so cost stays.
 - a task without PROFILES (KernelBench's files): its sizes are part of the problem, and a kernel specialised to them is
   honest. Only batch-like constants vary: those that are the first dimension of inputs and outputs, leave the
-  constructor's arguments and all parameters alone, and whose rows the reference treats one by one.
+  constructor's arguments and all parameters alone, and whose rows the reference treats one by one. They shrink and
+  keep half of the power of two that divides them, so that tiles without masks stay whole.
 - batch-like constants of tasks with PROFILES grow beyond the next power of two, to at most twice the judged size: a
   grid or a single block made for the judged number of rows leaves the last rows unwritten.
 Where the module does not run at any such sizes, there is no hidden shape.
@@ -44,6 +45,9 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
     def choices(self, low: float, high: float) -> list[int]:
         """Other values in [low, high] with the declared divisibility."""
         divisor = math.gcd(*self.declared)
+        if not self.has_profiles:
+            # Tiles of up to half the size stay whole: an unmasked kernel is honest there.
+            divisor = max(1, (divisor & -divisor) // 2)
         if len(set(self.declared)) > 1 and all(value & (value - 1) == 0 for value in self.declared):
             divisor = min(self.declared)
             found: Iterable[int] = (divisor << step for step in range(40))
