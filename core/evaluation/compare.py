@@ -1,41 +1,18 @@
-"""Whether an output is right: exact in type, dtype, shape and structure, close in value to a float64 reference.
+"""Whether an output is right: exact in type, dtype, shape and structure, close in value (tolerance.py).
 
-Tolerance of an element, with c and s the centre and spread of the expected output, n the largest difference between the
-reference's own precision and float64:
-
-    rel * (|wanted - c| + s) + steps * eps * |wanted| + 16 n
-
-It is relative to how much the output varies, not to its size: on an output of 280,000 +- 20 the constant 280,000 is
-wrong, and on an output of 0.003 a zero is wrong. `rel` and `steps` follow the dtype (`TOLERANCE`).
+The finding of a wrong value names the first wrong element with what was got and wanted, how many are wrong, the
+output's scale, and what the pattern looks like (hints.py).
 """
 
 import math
 from typing import Any
 
-import msgspec
 import torch
 
 from core.evaluation.findings import Finding
-from core.evaluation.reference import Expected, flatten
-
-TOLERANCE: dict[torch.dtype, tuple[float, float]] = {
-    torch.float64: (1e-6, 32.0),
-    torch.float32: (2e-4, 32.0),
-    torch.float16: (4e-3, 4.0),
-    torch.bfloat16: (2e-2, 4.0),
-}
-"""dtype -> (rel, steps)"""
-
-
-class Mismatch(msgspec.Struct, frozen=True, kw_only=True):
-    """The first wrong element of an output."""
-
-    index: tuple[int, ...]
-    got: float
-    wanted: float
-    wrong: int
-    count: int
-    hint: str
+from core.evaluation.hints import blocks, hint
+from core.evaluation.tolerance import Expected, tolerance, wrong_elements
+from core.evaluation.trees import flatten
 
 
 def _fail(category: str, headline: str, detail: str = "") -> Finding:
@@ -57,9 +34,9 @@ def check(expected: Expected, got: Any, context: str = "") -> Finding | None:
     problem = _values_differ(structure, expected.structure)
     if problem:
         return _fail("wrong_value", problem)
-    for number, (tensor, native, exact) in enumerate(zip(tensors, expected.native, expected.exact, strict=True)):
+    for number, tensor in enumerate(tensors):
         name = "output" if len(tensors) == 1 else f"output {number}"
-        finding = _compare(name, tensor, native, exact, expected.is_double, context)
+        finding = _compare(name, expected, number, tensor, context)
         if finding is not None:
             return finding
     return None
@@ -110,70 +87,29 @@ def _short(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def tolerance(native: torch.Tensor, exact: torch.Tensor, is_double: bool) -> torch.Tensor:
-    """Allowed difference of every element, float64, in the shape of `exact`."""
-    rel, steps = TOLERANCE.get(native.dtype, TOLERANCE[torch.float32])
-    wanted = exact.double()
-    finite = wanted[torch.isfinite(wanted)]
-    if finite.numel() == 0:
-        return torch.zeros_like(wanted)
-    centre, rms = float(finite.mean()), float(finite.square().mean().sqrt())
-    spread = max(float(finite.std()) if finite.numel() > 1 else 0.0, 0.05 * rms, 1e-30)
-    eps = torch.finfo(native.dtype).eps
-    noise = 0.0
-    if is_double:
-        gap = (native.double() - wanted).abs()
-        gap = gap[torch.isfinite(gap)]
-        noise = float(gap.max()) if gap.numel() else 0.0
-    noise = min(noise, 1e-2 * spread + 1e-4 * float(finite.abs().max()))
-    factor = 1.0 if is_double else 2.0
-    return factor * rel * ((wanted - centre).abs() + spread) + steps * eps * wanted.abs() + 16 * noise
-
-
-def _compare(
-    name: str, got: torch.Tensor, native: torch.Tensor, exact: torch.Tensor, is_double: bool, context: str
-) -> Finding | None:
+def _compare(name: str, expected: Expected, number: int, got: torch.Tensor, context: str) -> Finding | None:
+    native, exact = expected.native[number], expected.exact[number]
+    odd, bad = wrong_elements(expected, number, got)
+    if not bool(odd.any() | bad.any()):
+        return None
+    if native.is_complex():
+        return _report("wrong_value", name, got, exact, odd | bad, "", context)
     if not native.is_floating_point():
-        if native.is_complex():
-            pairs = [(torch.view_as_real(t.resolve_conj())) for t in (got, native, exact)]
-            return _compare(name, pairs[0], pairs[1], pairs[2], False, context)
-        bad = got != native
-        return _report("wrong_value", name, got, native, bad, "", context) if bool(bad.any()) else None
+        return _report("wrong_value", name, got, native, bad, "", context)
     result, wanted = got.double(), exact.double()
-    # Where the task's own precision overflows and float64 does not, either is right.
-    judged = torch.isfinite(native) == torch.isfinite(wanted.to(native.dtype))
-    same = (torch.isnan(result) & torch.isnan(wanted)) | (result == wanted)
-    finite = torch.isfinite(wanted) & torch.isfinite(native)
-    odd = judged & ~same & (~torch.isfinite(result) | ~finite) & ~(torch.isfinite(result) & finite)
     if bool(odd.any()):
-        hint = ""
-        if bool((torch.isnan(result) & finite).any()):
-            hint = "NaN where no kernel wrote, or from the arithmetic (fresh memory is filled with NaN). "
-        return _report("non_finite", name, got, wanted, odd, hint, context)
-    allowed = tolerance(native, exact, is_double)
-    bad = finite & ((result - wanted).abs() > allowed)
-    if bool(bad.any()):
-        return _report("wrong_value", name, got, wanted, bad, _hint(result, wanted, bad), context)
-    return None
-
-
-def _hint(result: torch.Tensor, wanted: torch.Tensor, bad: torch.Tensor) -> str:
-    """What the wrong values look like."""
-    if result.numel() > 1 and not bool(result.any()):
-        return "The output is all zeros. "
-    ratio = (result[bad] / wanted[bad]).median()
-    if bool(torch.isfinite(ratio)) and bool(
-        ((result[bad] - ratio * wanted[bad]).abs() <= 1e-3 * wanted[bad].abs() + 1e-6).all()
-    ):
-        if abs(float(ratio) + 1) < 1e-3:
-            return "The sign is flipped. "
-        if int(bad.sum()) > 3:
-            return f"Wrong values are {float(ratio):.4g} times the right ones. "
-    return ""
+        text = ""
+        if bool((torch.isnan(result) & torch.isfinite(wanted)).any()):
+            text = "NaN where no kernel wrote, or from the arithmetic (fresh memory is filled with NaN)."
+        return _report("non_finite", name, got, wanted, odd, text, context)
+    # Where both are not finite they agree; hints look at numbers only.
+    agreed = ~torch.isfinite(result) | ~torch.isfinite(wanted)
+    text = hint(result.masked_fill(agreed, 0), wanted.masked_fill(agreed, 0), bad, tolerance(expected, number))
+    return _report("wrong_value", name, got, wanted, bad, text, context)
 
 
 def _report(
-    category: str, name: str, got: torch.Tensor, wanted: torch.Tensor, bad: torch.Tensor, hint: str, context: str
+    category: str, name: str, got: torch.Tensor, wanted: torch.Tensor, bad: torch.Tensor, text: str, context: str
 ) -> Finding:
     flat = bad.flatten()
     first = int(flat.nonzero()[0])
@@ -181,30 +117,18 @@ def _report(
     count, wrong = flat.numel(), int(flat.sum())
     place = f"{name}[{', '.join(map(str, index))}]" if index else name
     headline = f"{place} = {_number(got.flatten()[first])}, wanted {_number(wanted.flatten()[first])}"
-    parts = [f"{wrong:,} of {count:,} elements are wrong"]
+    wrongs = f"{wrong:,} of {count:,} elements are wrong"
     if wrong < count and not bool((~flat[first:]).any()):
-        parts[0] += f", all from element {first:,} on"
+        wrongs += f", all from element {first:,} on{blocks(first) if first else ''}"
     if wanted.is_floating_point():
         finite = wanted[torch.isfinite(wanted)]
         if finite.numel():
-            parts[0] += f"; the output's scale is {float(finite.square().mean().sqrt()):.3g}"
-    if context:
-        parts.append(context)
-    return _fail(category, headline, ". ".join(parts) + ". " + hint if hint else ". ".join(parts) + ".")
+            wrongs += f"; the output's scale is {float(finite.abs().max()):.3g} at most"
+    parts = [f"{wrongs}.", text, f"{context}." if context else ""]
+    return _fail(category, headline, " ".join(part for part in parts if part))
 
 
 def _number(value: torch.Tensor) -> str:
+    if value.is_complex():
+        return f"{value.real.item():.5g}{value.imag.item():+.5g}i"
     return f"{float(value):.5g}" if value.is_floating_point() else str(value.item())
-
-
-def surviving(expected: Expected, got: Any) -> float:
-    """temporary"""
-    structure, tensors = flatten(got)
-    right = total = 0
-    for tensor, native, exact in zip(tensors, expected.native, expected.exact, strict=True):
-        if native.is_floating_point():
-            ok = (tensor.double() - exact.double()).abs() <= tolerance(native, exact, expected.is_double)
-        else:
-            ok = tensor == native
-        right += int(ok.sum()); total += ok.numel()
-    return right / max(1, total)

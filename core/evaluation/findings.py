@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from core.evaluation.messages import trim_compiler_message as trim_compiler_message
 from core.evaluation.verdict import Kind, Stage
 
 COMPACT_CHARS = 90
@@ -42,15 +43,25 @@ def _split(text: str, limit: int) -> tuple[str, str]:
     return text[:at].rstrip() + " …", text[at:].lstrip()
 
 
-def feedback_text(finding: Finding, style: Literal["full", "compact"] = "full") -> str:
-    """`category: headline`, then (full) the rest of a long headline, the line of code and the detail."""
+def feedback_text(
+    finding: Finding,
+    style: Literal["full", "compact"] = "full",
+    limit: int = FULL_CHARS,
+    line_limit: int = COMPACT_CHARS,
+) -> str:
+    """`category: headline`, then (full) the rest of a long headline, the line of code and the detail.
+
+    The whole is at most `limit` characters long, its first line at most `line_limit` (60 or more).
+    """
+    if line_limit < 60 or limit < line_limit:
+        raise ValueError(f"feedback of {limit} characters, first line {line_limit}: wanted limit >= line >= 60")
     place = f" (line {finding.line})" if finding.line else ""
-    head, rest = _split(" ".join(finding.headline.split()), COMPACT_CHARS - len(finding.category) - 2 - len(place))
+    head, rest = _split(" ".join(finding.headline.split()), line_limit - len(finding.category) - 2 - len(place))
     first = f"{finding.category}: {head}{place}"
     if style == "compact":
         return first
     parts = [first, f"… {rest}" if rest else "", f"  {_cut(finding.code, 120)}" if finding.code else "", finding.detail]
-    return _cut("\n".join(part for part in parts if part), FULL_CHARS)
+    return _cut("\n".join(part for part in parts if part), limit)
 
 
 def compact(feedback: str) -> str:

@@ -7,6 +7,7 @@ with a new zygote and becomes `infra` when the retries are used up; neither leav
 """
 
 import contextlib
+import secrets
 import time
 from collections import OrderedDict
 from typing import Any
@@ -15,8 +16,9 @@ import msgspec
 
 from core.evaluation import diagnosis, roofline, sandbox, values
 from core.evaluation.compile_stage import CompileStage
+from core.evaluation.draws import Draw, Drawn
 from core.evaluation.findings import Finding, feedback_text
-from core.evaluation.reference import Draw, Reference, TooLargeError, mutates_inputs
+from core.evaluation.reference import Reference, TooLargeError, mutates_inputs
 from core.evaluation.screens import screen
 from core.evaluation.settings import JudgeSettings
 from core.evaluation.spawn import Outcome, Zygote, ZygoteError
@@ -137,11 +139,12 @@ class Judge:
 
     def _attempt(self, key: str, candidate: str, prepared: Prepared, screens: tuple[str, ...]) -> Verdict:
         settings = self.settings
-        draws, init, required = prepared.reference.draws(settings.draws)
-        ghost = len(draws) - 1
+        drawn = prepared.reference.draws(settings.draws)
+        draws = drawn.draws
+        ghost = secrets.choice([index for index, draw in enumerate(draws) if draw.variant == 0])
         expected = sum(tensor.nbytes for draw in draws for tensor in draw.expected.native)
         most = 4 * expected + 2**20
-        header, blobs = job(candidate, draws, init, required, ghost, most)
+        header, blobs = job(candidate, drawn, ghost, most)
         limits = sandbox.Limits(memory_mb=settings.memory_mb, wall_s=settings.wall_s)
         outcome = self._zygote.run(
             header, blobs, limits, settings.output_kb, result_mb=8 + most * (len(draws) + 1) // 2**20
@@ -155,8 +158,8 @@ class Judge:
             finding = refusal or finding
         if finding is not None:
             return self._failed(key, finding, screens, compiled=compiled)
-        assert report.trace is not None
-        return self._passed(key, prepared, report, screens)
+        calls = sum(draw.work_ratio for draw in draws)
+        return self._passed(key, prepared, report, screens, calls, ghost)
 
     def _diagnose(
         self, outcome: Outcome, report: diagnosis.Report, draws: list[Draw], prepared: Prepared,
@@ -171,12 +174,15 @@ class Judge:
             finding = diagnosis.outputs(report, draws, prepared.reference.work, prepared.may_mutate, ghost)
         return finding
 
-    def _passed(self, key: str, prepared: Prepared, report: diagnosis.Report, screens: tuple[str, ...]) -> Verdict:
+    def _passed(
+        self, key: str, prepared: Prepared, report: diagnosis.Report, screens: tuple[str, ...], calls: float,
+        judged: int,
+    ) -> Verdict:  # fmt: skip
         settings = self.settings
         passed = Verdict(candidate_key=key, kind="pass", compiled=True, correct=True, screens=screens)
         if settings.speed == "none":
             return msgspec.structs.replace(passed, feedback="correct")
-        model = modelled_speed(prepared.reference, report, settings)
+        model = modelled_speed(prepared.reference, report, settings, calls, judged)
         gpu = roofline.ROOFLINES.get(settings.target, roofline.ROOFLINES[roofline.DEFAULT])
         speedup = round(model.speedup, 4)
         text = (
@@ -213,9 +219,7 @@ class Judge:
         return Verdict(candidate_key=key, kind="infra", stage="load", category="infra", feedback=text[:400])
 
 
-def job(
-    candidate: str, draws: list[Draw], init: list[Any], required: list[str], ghost: int, most: int
-) -> tuple[dict[str, Any], list[bytes]]:
+def job(candidate: str, drawn: Drawn, ghost: int, most: int) -> tuple[dict[str, Any], list[bytes]]:
     """What the child gets: everything by value, no seed, no expected output."""
     blobs: list[bytes] = []
     position = 0
@@ -233,9 +237,9 @@ def job(
         "max_output_bytes": most,
         "draws": [
             {
-                "init": pack(init),
-                "variant": 0,
-                "required": required,
+                "init": pack(draw.init),
+                "variant": draw.variant,
+                "required": draw.required,
                 "inputs": pack(draw.inputs),
                 "state": pack(draw.state),
                 "plain": pack(draw.plain),
@@ -243,19 +247,20 @@ def job(
                 "training": draw.training,
                 "grad": draw.grad,
             }
-            for draw in draws
+            for draw in drawn.draws
         ],
     }
     return header, blobs
 
 
-def modelled_speed(reference: Reference, report: diagnosis.Report, settings: JudgeSettings) -> roofline.Modelled:
-    """Counts of one forward (the mean over draws), on the target's roofline."""
-    calls = settings.draws
+def modelled_speed(
+    reference: Reference, report: diagnosis.Report, settings: JudgeSettings, calls: float, judged: int
+) -> roofline.Modelled:
+    """Counts of one forward, on the target's roofline; `calls` counts the draws in units of the judged sizes."""
     assert report.trace is not None
     kernels = [
         roofline.KernelCounts(
-            launches=max(0, kernel.launches) / calls,
+            launches=max(0, kernel.launches) / settings.draws,
             sector_bytes=max(0, kernel.sector_bytes) / calls,
             traffic_bytes=max(0, kernel.traffic_bytes) / calls,
             flops=max(0, kernel.flops) / calls,
@@ -265,7 +270,7 @@ def modelled_speed(reference: Reference, report: diagnosis.Report, settings: Jud
     ]
     operators = [
         (name, max(1, entry[0]), max(0, entry[1]), max(0, entry[2]))
-        for name, entry in report.draws[0][0].operators.items()
+        for name, entry in report.draws[judged][0].operators.items()
         if entry[1] > 0
     ]
     assert reference.work is not None

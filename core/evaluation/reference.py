@@ -1,107 +1,50 @@
-"""The trusted side's knowledge of a task: secret inputs, parameters, expected outputs, least cost.
+"""The trusted side's knowledge of a task: modules, secret calls and what they must give.
 
 Runs only in a judge's worker, never near a candidate. Seeds come from os.urandom, fresh for every candidate, so nothing
 can be computed ahead. Parameters are perturbed (a bias that starts at zero would hide its omission) and differ from
-draw to draw; input draws differ in distribution and scale as far as the reference stays finite on them. Expected
-values are computed in float64 where the module allows it; the difference to its own precision says how exact an
-answer can be.
+call to call. Expected values are computed in float64 where the module allows it; the difference to its own precision,
+and how far one rounding of the inputs moves them, say how exact an answer can be (tolerance.py). Which calls there are
+is in draws.py, which sizes in shapes.py, how much work in work.py.
 """
 
 import copy
 import os
+import random
 from typing import Any
 
 import msgspec
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from core.evaluation import aten_costs, values
-from core.tasks import format
+from core.evaluation import aten_costs, draws, shapes, values, work
+from core.evaluation.draws import Draw as Draw
+from core.evaluation.draws import Drawn, Plan
+from core.evaluation.expected import Built, all_finite, built, forward, odd_count
+from core.evaluation.tolerance import Expected as Expected
+from core.evaluation.trees import flatten as flatten
+from core.evaluation.work import Work as Work
+from core.evaluation.work import args_and_kwargs
 from core.tasks.format import TaskError
 
 MAX_INPUT_BYTES = 256 * 2**20
 """More than this is not for the interpreter."""
+MAX_VARIANTS = 8
+"""Hidden shapes that one worker knows of a task; every candidate meets one of them by chance."""
+MAX_TRIES = 12
 
 
 class TooLargeError(TaskError):
     """The task's sizes are beyond the CPU tier."""
 
 
-class Expected(msgspec.Struct, kw_only=True):
-    """What one draw must give."""
+class Variant(msgspec.Struct, kw_only=True):
+    """The task at one choice of sizes."""
 
-    structure: Any
-    """Nesting of the output with tensors replaced by their number."""
-    native: list[torch.Tensor]
-    """Outputs in the task's own precision: dtype and shape that are demanded."""
-    exact: list[torch.Tensor]
-    """The same computed in float64 (where that was possible)."""
-    is_double: bool
-
-
-class Draw(msgspec.Struct, kw_only=True):
-    """One set of inputs and parameters, and what they must give."""
-
-    inputs: Any
-    """[args, kwargs]"""
-    state: dict[str, torch.Tensor]
-    plain: dict[str, torch.Tensor]
-    training: bool
-    grad: bool
-    same_places: bool
-    """The candidate sees these inputs in the memory of the draw before."""
-    kind: str
-    expected: Expected
-
-
-class Work(msgspec.Struct, frozen=True, kw_only=True):
-    """What the reference does at one profile, operator by operator: the eager baseline of the speed model."""
-
-    operators: tuple[tuple[str, int, int], ...]
-    """(name, bytes, flops) of every operator that is not free."""
-    compulsory_bytes: int
-    """Inputs, parameters and outputs, each once: no implementation moves less."""
-    dot_flops: int
-    other_flops: int
-
-
-def args_and_kwargs(value: Any, name: str) -> list[Any]:
-    """KernelBench's `[args...]` and KernelBook's `[[args...], {kwargs}]` as [args, kwargs]."""
-    args, kwargs = format.init_inputs(value, name)
-    return [list(args), kwargs]
-
-
-def load_namespace(source: str, name: str, profile: str) -> dict[str, Any]:
-    """The task's source executed at the profile's sizes; raises TaskError when the format is not kept."""
-    text = format.with_profile(source, profile, name)
-    namespace: dict[str, Any] = {"__name__": "kernelmill_task"}
-    exec(compile(text, f"<task {name}>", "exec"), namespace)
-    return namespace
-
-
-class Counter(TorchDispatchMode):
-    """Lists the operators of the reference."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.operators: list[tuple[str, int, int]] = []
-        self.dot_flops = 0
-        self.other_flops = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        name, moved, flops, compute = aten_costs.cost(func, args, kwargs, out)
-        if moved:
-            self.operators.append((name, moved, flops))
-        if aten_costs.is_dot(name):
-            self.dot_flops += flops
-        elif compute:
-            self.other_flops += flops
-        return out
+    number: int
+    """0: the judged profile."""
+    sizes: dict[str, int]
+    """The constants that differ from the judged profile."""
+    namespace: dict[str, Any]
+    work: Work
 
 
 class Reference:
@@ -110,21 +53,23 @@ class Reference:
     def __init__(self, source: str, name: str, profile: str) -> None:
         self.name, self.profile = name, profile
         self._source = source
-        self.namespace = load_namespace(source, name, profile)
+        self.namespace = shapes.namespace_with(source, name, profile, {})
         self._full: Work | None = None
-        self.work = self._count_at(profile, on_meta=True)
-        if self.work is not None and self.work.compulsory_bytes > MAX_INPUT_BYTES:
-            size = self.work.compulsory_bytes / 2**20
+        counted = self._count_on_meta(self.namespace)
+        if counted is not None and counted.work.compulsory_bytes > MAX_INPUT_BYTES:
+            size = counted.work.compulsory_bytes / 2**20
             raise TooLargeError(f"task {name} moves {size:.0f} MiB at profile {profile!r}: too much for the CPU tier")
+        self._device = "cpu" if counted is None else "meta"
         self.modes = self._usable_modes()
-        if self.work is None:
-            self.work = self._count_at(profile, on_meta=False)
-        assert self.work is not None
+        self._counted = counted or work.count(self.namespace, name, "cpu")
+        self.work: Work = self._counted.work
+        self._judged = Variant(number=0, sizes={}, namespace=self.namespace, work=self.work)
+        self._sizes = shapes.sizes_of(source, name, profile)
+        self._batch_like: frozenset[str] | None = None
+        self._hidden: list[Variant] = []
+        self._tries = 0
 
     # --- building ---
-
-    def _inputs(self) -> list[Any]:
-        return args_and_kwargs(self.namespace["get_inputs"](), self.name)
 
     def init_inputs(self) -> list[Any]:
         """[args, kwargs] of the constructor."""
@@ -132,265 +77,190 @@ class Reference:
 
     def build(self, seed: int) -> tuple[torch.nn.Module, list[Any]]:
         """A Model with fresh parameters, and the init inputs that made it."""
+        return self._build(self.namespace, seed)
+
+    def _build(self, namespace: dict[str, Any], seed: int) -> tuple[torch.nn.Module, list[Any]]:
         torch.default_generator.manual_seed(seed)
-        init = self.init_inputs()
-        model = self.namespace["Model"](*copy.deepcopy(init[0]), **copy.deepcopy(init[1]))
+        init = args_and_kwargs(namespace["get_init_inputs"](), self.name)
+        model = namespace["Model"](*copy.deepcopy(init[0]), **copy.deepcopy(init[1]))
         if not isinstance(model, torch.nn.Module):
             raise TaskError(f"task {self.name}: Model is a {type(model).__name__}, not a torch.nn.Module")
         return model, init
+
+    def _built(self, variant: Variant) -> Built:
+        model, init = self._build(variant.namespace, _seed())
+        return built(model, init)
+
+    def _inputs(self, namespace: dict[str, Any]) -> list[Any]:
+        torch.default_generator.manual_seed(_seed())
+        return args_and_kwargs(namespace["get_inputs"](), self.name)
 
     def _usable_modes(self) -> list[bool]:
         """Values of `training` under which the reference gives the same output twice."""
         usable = []
         model, _ = self.build(_seed())
-        inputs = self._inputs()
+        inputs = self._inputs(self.namespace)
         for training in (True, False):
             outputs = []
             for _ in range(2):
                 torch.default_generator.manual_seed(_seed())
-                outputs.append(self._forward(copy.deepcopy(model), inputs, training))
-            first, second = (aten_costs.tensors_in(output) for output in outputs)
+                outputs.append(forward(copy.deepcopy(model), inputs, training))
+            first, second = (flatten(output)[1] for output in outputs)
             if all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(first, second, strict=True)):
                 usable.append(training)
         if not usable:
             raise TaskError(f"task {self.name}: Model gives another output at every call, nothing can be compared")
         return usable
 
-    @staticmethod
-    def _forward(model: torch.nn.Module, inputs: list[Any], training: bool) -> Any:
-        model.train(training)
-        args, kwargs = _copied(inputs)
-        with torch.no_grad():
-            return model(*args, **kwargs)
+    # --- hidden sizes ---
+
+    def _batch_like_sizes(self) -> frozenset[str]:
+        """The constants that count rows which the reference treats one by one (shapes.py)."""
+        if self._batch_like is None:
+            found = set()
+            model, _ = self.build(_seed())
+            inputs = self._inputs(self.namespace)
+            for size in self._sizes:
+                other = size.judged + max(1, min(size.declared))
+                try:
+                    changed = {size.name: other}
+                    namespace = shapes.namespace_with(self._source, self.name, self.profile, changed)
+                    counted = work.count(namespace, self.name, self._device)
+                    batched = shapes.batched_inputs(self._counted, counted, size.judged, other)
+                    if batched is not None and all(
+                        shapes.rows_are_independent(
+                            lambda given, mode=training: forward(copy.deepcopy(model), given, mode),  # type: ignore[misc]
+                            inputs,
+                            batched,
+                        )
+                        for training in self.modes
+                    ):
+                        found.add(size.name)
+                except Exception:  # the task's own code; it does not bear this size
+                    continue
+            self._batch_like = frozenset(found)
+        return self._batch_like
+
+    def hidden(self, rng: random.Random) -> Variant | None:
+        """The task at other sizes that are known to run, chosen by `rng`; None where there are none."""
+        if len(self._hidden) < MAX_VARIANTS and self._tries < MAX_TRIES:
+            self._tries += 1
+            sizes = shapes.draw_sizes(rng, self._sizes, self._batch_like_sizes())
+            for chosen in (sizes, *({key: value} for key, value in sizes.items() if len(sizes) > 1)):
+                if chosen and (variant := self._variant(chosen)) is not None:
+                    self._hidden.append(variant)
+                    break
+            else:
+                self._tries += 3  # most likely none ever runs
+        return rng.choice(self._hidden) if self._hidden else None
+
+    def _variant(self, sizes: dict[str, int]) -> Variant | None:
+        """The task at these sizes, when it runs there, gives outputs of known shapes and does not cost too much."""
+        if any(known.sizes == sizes for known in self._hidden):
+            return None
+        try:
+            namespace = shapes.namespace_with(self._source, self.name, self.profile, sizes)
+            counted = work.count(namespace, self.name, self._device)
+        except Exception:  # the task's own code; it does not bear these sizes
+            return None
+        moved = counted.work.compulsory_bytes
+        if moved > max(shapes.SMALL_BYTES, shapes.MAX_GROWTH * self.work.compulsory_bytes):
+            return None
+        return Variant(number=self._tries, sizes=sizes, namespace=namespace, work=counted.work)
 
     # --- draws ---
 
-    def draws(self, count: int) -> tuple[list[Draw], list[Any], list[str]]:
-        """`count` draws with secret values, the init inputs, and the names that ModelNew must have."""
-        model, init = self.build(_seed())
-        required = [name for name, _ in model.named_parameters()]
-        required += [
-            name for name, buffer in model.named_buffers() if buffer.is_floating_point() and name in model.state_dict()
-        ]
-        plain = _plain_tensors(model)
+    def draws(self, count: int) -> Drawn:
+        """`count` calls with secret values, modes, sizes and order."""
+        rng = random.Random(_seed())
         generator = torch.Generator().manual_seed(_seed())
+        judged = self._built(self._judged)
+        variant = self.hidden(rng) if count > 2 else None
+        hidden = self._runs(variant) if variant is not None else None
         found: list[Draw] = []
-        for index in range(count):
-            state = _perturbed(model, generator)
-            with torch.no_grad():
-                _load(model, state)
-            training = self.modes[index % len(self.modes)]
-            torch.default_generator.manual_seed(_seed())
-            base = self._inputs()
-            for kind in _KINDS[index % len(_KINDS)]:
-                inputs = _transformed(base, kind, generator)
-                expected = self._expect(model, inputs, training)
-                if kind == "plain" or _as_finite(expected, self, model, base, training):
-                    break
-            found.append(
-                Draw(
-                    inputs=inputs,
-                    state=state,
-                    plain=plain,
-                    training=training,
-                    grad=index % 3 == 1,
-                    same_places=index % 2 == 1,
-                    kind=kind,
-                    expected=expected,
+        for planned in draws.plan(rng, count, self.modes, hidden is not None):
+            if planned.repeats is not None:
+                found.append(
+                    msgspec.structs.replace(
+                        found[planned.repeats], role="repeated", repeats=planned.repeats, same_places=False
+                    )
                 )
-            )
-        return found, init, required
+            elif planned.role == "hidden" and hidden is not None and variant is not None:
+                found.append(self._draw(variant, hidden, planned, generator))
+            else:
+                found.append(self._draw(self._judged, judged, planned, generator))
+        return Drawn(draws=found, init=judged.init, required=judged.required)
 
-    def _expect(self, model: torch.nn.Module, inputs: list[Any], training: bool) -> Expected:
-        native = self._forward(copy.deepcopy(model), inputs, training)
-        structure, tensors = flatten(native)
-        exact, is_double = tensors, False
-        if any(tensor.is_floating_point() for tensor in tensors):
+    def _runs(self, variant: Variant) -> Built | None:
+        """The module at hidden sizes, when it really runs there; else that choice is dropped."""
+        try:
+            candidate = self._built(variant)
+            forward(candidate.model, self._inputs(variant.namespace), self.modes[0])
+        except Exception:  # the task's own code
+            self._hidden.remove(variant)
+            return None
+        return candidate
+
+    def _draw(self, variant: Variant, built: Built, planned: Plan, generator: torch.Generator) -> Draw:
+        state = draws.perturbed(built.base, built.parameters, generator)
+        base = self._inputs(variant.namespace)
+        plain: Expected | None = None
+        for kind in (*planned.kinds, "plain"):
+            inputs = draws.transformed(base, kind, generator)
             try:
-                doubled = self._forward(_double_module(model), _double(inputs), training)
-                found = flatten(doubled)[1]
-                if [part.shape for part in found] == [part.shape for part in tensors]:
-                    exact, is_double = found, True
-            except (RuntimeError, TypeError, ValueError):
-                pass  # the module insists on its own precision
-        return Expected(structure=structure, native=tensors, exact=exact, is_double=is_double)
+                expected = built.expect(state, inputs, planned.training, generator)
+            except Exception:  # the task's own code on values that it did not make
+                if kind == "plain":
+                    raise
+                continue
+            if kind == "plain" or all_finite(expected):
+                break
+            plain = plain or built.expect(state, base, planned.training, generator)
+            if odd_count(expected) <= odd_count(plain):
+                break
+        return Draw(
+            inputs=inputs,
+            init=built.init,
+            variant=variant.number,
+            required=built.required,
+            state=state,
+            plain=built.plain,
+            training=planned.training,
+            grad=planned.grad,
+            same_places=planned.same_places,
+            role=planned.role,
+            kind=kind,
+            work_ratio=variant.work.compulsory_bytes / max(1, self.work.compulsory_bytes),
+            expected=expected,
+        )
 
     # --- cost ---
 
     def full_work(self) -> Work:
         """The work at the `full` profile, from shapes alone; this profile's where that can't be had."""
         if self._full is None:
-            self._full = (self._count_at("full", on_meta=True) if self.profile != "full" else None) or self.work
-        assert self._full is not None
+            counted = None
+            if self.profile != "full":
+                counted = self._count_on_meta(shapes.namespace_with(self._source, self.name, "full", {}))
+            self._full = counted.work if counted is not None else self.work
         return self._full
 
-    def _count_at(self, profile: str, on_meta: bool) -> Work | None:
-        """Count operators; on the meta device nothing is computed and None says that the module can't do that."""
-        namespace = load_namespace(self._source, self.name, profile)
+    def _count_on_meta(self, namespace: dict[str, Any]) -> work.Counted | None:
+        """None says that the module can't run without data."""
         try:
-            with torch.device("meta" if on_meta else "cpu"):
-                init = args_and_kwargs(namespace["get_init_inputs"](), self.name)
-                model = namespace["Model"](*init[0], **init[1])
-                args, kwargs = args_and_kwargs(namespace["get_inputs"](), self.name)
-                model.eval()
-                counter = Counter()
-                with torch.no_grad(), counter:
-                    out = model(*args, **kwargs)
+            return work.count(namespace, self.name, "meta")
         except Exception:
-            if on_meta:
-                return None
-            raise
-        held = [*model.parameters(), *model.buffers()]
-        moved = aten_costs.tensors_in([args, kwargs]) + held + aten_costs.tensors_in(out)
-        return Work(
-            operators=tuple(counter.operators),
-            compulsory_bytes=sum(tensor.numel() * tensor.element_size() for tensor in moved),
-            dot_flops=counter.dot_flops,
-            other_flops=counter.other_flops,
-        )
-
-
-_KINDS = (
-    ("plain",),
-    ("wide", "wide_positive", "scaled", "plain"),
-    ("narrow", "narrow_positive", "scaled", "plain"),
-    ("mixed", "scaled", "plain"),
-)
-"""Per draw, distributions in the order in which they are tried; the first that keeps the reference finite is used."""
+            return None
 
 
 def _seed() -> int:
     return int.from_bytes(os.urandom(7), "little")
 
 
-def flatten(value: Any) -> tuple[Any, list[torch.Tensor]]:
-    """Nesting with numbered tensors, and the tensors; lists and tuples count as the same."""
-    tensors: list[torch.Tensor] = []
-
-    def visit(item: Any) -> Any:
-        if isinstance(item, torch.Tensor):
-            tensors.append(item.detach())
-            return ["tensor"]
-        if isinstance(item, (list, tuple)):
-            return ["sequence", [visit(part) for part in item]]
-        if isinstance(item, dict):
-            return ["dict", {str(key): visit(part) for key, part in item.items()}]
-        return ["value", item if isinstance(item, (int, float, str, bool, type(None))) else repr(item)]
-
-    return visit(value), tensors
-
-
-def _copied(inputs: Any) -> Any:
-    return _mapped(inputs, lambda tensor: tensor.clone())
-
-
-def _mapped(value: Any, change: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return change(value)
-    if isinstance(value, (list, tuple)):
-        return type(value)([_mapped(part, change) for part in value])
-    if isinstance(value, dict):
-        return {key: _mapped(part, change) for key, part in value.items()}
-    return value
-
-
-def _double(inputs: Any) -> Any:
-    return _mapped(inputs, lambda tensor: tensor.double() if tensor.is_floating_point() else tensor.clone())
-
-
-def _double_module(model: torch.nn.Module) -> torch.nn.Module:
-    doubled = copy.deepcopy(model).double()
-    for module in doubled.modules():
-        for name, value in list(vars(module).items()):
-            if isinstance(value, torch.Tensor) and value.is_floating_point():
-                setattr(module, name, value.double())
-    return doubled
-
-
-def _plain_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Tensors that a module holds as ordinary attributes: random ones must reach the candidate too."""
-    found = {}
-    for path, module in model.named_modules():
-        for name, value in vars(module).items():
-            if isinstance(value, torch.Tensor):
-                found[f"{path}.{name}" if path else name] = value.detach().clone()
-    return found
-
-
-def _perturbed(model: torch.nn.Module, generator: torch.Generator) -> dict[str, torch.Tensor]:
-    """Parameters with noise of about a tenth of their size (a tenth where they are all equal), running statistics too;
-    other buffers as they are."""
-    state = {}
-    for name, parameter in model.named_parameters():
-        value = parameter.detach().clone()
-        if value.is_floating_point() and value.numel():
-            size = float(value.float().std()) if value.numel() > 1 else 0.0
-            noise = torch.randn(value.shape, generator=generator) * (0.1 * size if size > 1e-6 else 0.1)
-            value = (value.float() + noise).to(value.dtype)
-        state[name] = value
-    for name, buffer in model.named_buffers():
-        value = buffer.detach().clone()
-        if name.endswith("running_mean"):
-            value = value + 0.1 * torch.randn(value.shape, generator=generator)
-        elif name.endswith("running_var"):
-            value = value * (0.5 + torch.rand(value.shape, generator=generator))
-        state[name] = value
-    return state
-
-
-def _load(model: torch.nn.Module, state: dict[str, torch.Tensor]) -> None:
-    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-        tensor.copy_(state[name])
-
-
-def _transformed(inputs: Any, kind: str, generator: torch.Generator) -> Any:
-    """Other values in the same shapes; integers, masks, structural zeros and symmetry stay what they are."""
-
-    def change(x: torch.Tensor) -> torch.Tensor:
-        if kind == "plain" or not x.is_floating_point() or x.numel() < 2:
-            return x
-        if not bool(torch.isfinite(x).all()) or (x.numel() > 8 and torch.unique(x).numel() <= 4):
-            return x
-        work = x.float()
-        scale, shift = torch.rand(2, generator=generator).tolist()
-        noise = torch.randn(x.shape, generator=generator)
-        if kind.startswith("wide"):
-            new = noise * (1.5 + 1.5 * scale) + (shift - 0.5)
-        elif kind.startswith("narrow"):
-            new = noise * (0.05 + 0.2 * scale) + (shift - 0.5)
-        elif kind == "mixed":
-            new = noise * torch.exp(torch.randn(x.shape, generator=generator))
-        else:
-            new = work * (0.5 + scale)
-        if kind.endswith("positive"):
-            new = new.abs()
-            low, high = float(work.min()), float(work.max())
-            if low >= 0 and high <= 1:
-                new = new / (1 + new)
-        if float((work == 0).float().mean()) > 0.05:
-            new = torch.where(work == 0, 0.0, new)
-        if x.dim() == 2 and x.shape[0] == x.shape[1] and torch.equal(x, x.T):
-            new = (new + new.T) / 2
-        return new.to(x.dtype)
-
-    return _mapped(inputs, change)
-
-
-def _as_finite(expected: Expected, reference: Reference, model: torch.nn.Module, base: Any, training: bool) -> bool:
-    """Whether the transformed inputs brought no NaN or infinity that the plain ones don't give."""
-    parts = [part for part in (*expected.native, *expected.exact) if part.is_floating_point()]
-    if all(bool(torch.isfinite(part).all()) for part in parts):
-        return True
-    plain = reference._expect(model, base, training)
-    before = sum(int((~torch.isfinite(part)).sum()) for part in plain.native if part.is_floating_point())
-    after = sum(int((~torch.isfinite(part)).sum()) for part in expected.native if part.is_floating_point())
-    return after <= before
-
-
 def mutates_inputs(reference: Reference) -> bool:
     """Whether the reference itself changes its inputs; then a candidate may too."""
     model, _ = reference.build(_seed())
-    args, kwargs = reference._inputs()
+    args, kwargs = reference._inputs(reference.namespace)
     before = [values.raw_bytes(tensor) for tensor in aten_costs.tensors_in([args, kwargs])]
     with torch.no_grad():
         model.train(reference.modes[0])(*args, **kwargs)

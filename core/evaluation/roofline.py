@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from core.evaluation.reference import Work
+from core.evaluation.work import Work
 
 
 class Roofline(msgspec.Struct, frozen=True, kw_only=True):

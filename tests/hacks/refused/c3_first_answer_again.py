@@ -1,7 +1,7 @@
 """Returns the first call's answer for every later input.
 
 task: relu_scale
-expect: wrong_value, output_reused, no_kernel
+expect: wrong_value, wrong_shape, output_reused, no_kernel
 """
 # ruff: noqa
 

@@ -212,15 +212,17 @@ def test_work_is_counted_from_shapes() -> None:
 
 def test_draws_are_fresh_and_differ() -> None:
     reference = Reference(CHAIN, "chain", "cpu")
-    first, _, required = reference.draws(3)
-    second, _, _ = reference.draws(3)
-    assert required == ["bias"]
+    drawn = reference.draws(3)
+    first, second = drawn.draws, reference.draws(3).draws
+    assert drawn.required == ["bias"]
     assert all(float(draw.state["bias"]) != 0 for draw in first)
     inputs = [draw.inputs[0][0] for draw in (*first, *second)]
     assert all(not torch.equal(a, b) for i, a in enumerate(inputs) for b in inputs[:i])
-    assert [draw.same_places for draw in first] == [False, True, False]
-    assert [draw.grad for draw in first] == [False, True, False]
-    assert first[1].kind == "wide" and float(first[1].inputs[0][0].min()) < 0
+    assert sorted(draw.role for draw in first) == ["changed", "hidden", "original"]
+    assert [draw.same_places for draw in first if draw.role != "hidden"] == [False, True]
+    assert {draw.grad for draw in first} == {False, True}
+    changed = next(draw for draw in first if draw.role == "changed")
+    assert float(changed.inputs[0][0].min()) < 0
     for draw in first:
         torch.testing.assert_close(
             draw.expected.exact[0], torch.tanh(draw.inputs[0][0].double()) * 2 + draw.state["bias"].double()
@@ -240,7 +242,7 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
-    for draw in Reference(source, "meaning", "cpu").draws(3)[0]:
+    for draw in Reference(source, "meaning", "cpu").draws(3).draws:
         _, target, mask, triangle, positive = draw.inputs[0]
         assert target.dtype == torch.int64 and int(target.min()) >= 0 and int(target.max()) < 5
         assert mask.dtype == torch.bool

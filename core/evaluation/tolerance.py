@@ -1,0 +1,150 @@
+"""How far an output may be from the right one, element by element, derived from the task and its data.
+
+With w the wanted element (float64 where the module allows it), c and s the centre and spread of the output:
+
+    rel (|w - c| + s)  +  (steps + sqrt(terms) / 4) eps |w|  +  16 noise  +  64 sensitivity  +  smallest normal number
+
+- rel, steps follow the dtype (`TOLERANCE`); terms is the number of elements that go into one: the error of a sum in
+  another order grows with its square root.
+- noise is the difference between the reference in its own precision and in float64, beyond the rounding of the output:
+  what its intermediate roundings cost (cancellation, large intermediate values). 4 times it for low precision.
+- sensitivity is how far the float64 output moves when every input and parameter moves by one float32 rounding: what no
+  float32 kernel can promise on ill-conditioned elements. A kernel that rounds to float16 or TF32 moves them by 8192
+  such roundings, bfloat16 by 65536, so 64 keeps both sides apart.
+The bound is relative to how much the output varies, not to its size: on 280,000 +- 20 the constant 280,000 is wrong,
+on an output of 0.003 a zero is wrong. No mean over elements is taken anywhere, so one wrong row is wrong.
+"""
+
+import math
+from typing import Any
+
+import msgspec
+import torch
+
+from core.evaluation.trees import flatten
+
+TOLERANCE: dict[torch.dtype, tuple[float, float]] = {
+    torch.float64: (1e-6, 32.0),
+    torch.float32: (2e-5, 8.0),
+    torch.float16: (2e-3, 3.0),
+    torch.bfloat16: (1.2e-2, 3.0),
+}
+"""dtype -> (rel, steps)"""
+UNCERTAIN = 5.0
+"""Factor on `rel` where the module could not be computed in float64: both sides round then."""
+
+
+class Expected(msgspec.Struct, kw_only=True):
+    """What one call must give."""
+
+    structure: Any
+    """Nesting of the output with tensors replaced by a mark."""
+    native: list[torch.Tensor]
+    """Outputs in the task's own precision: dtype and shape that are demanded."""
+    exact: list[torch.Tensor]
+    """The same computed in float64 (where that was possible)."""
+    is_double: bool
+    sensitivity: list[torch.Tensor | None] = []
+    """Per output, float64 differences under one float32 rounding of inputs and parameters; None where not known."""
+    others: list[list[torch.Tensor]] = []
+    """Per output that is not floating point: what it is under such roundings, right answers near a tie."""
+    terms: float = 1.0
+    """Elements that go into one output element, about."""
+
+
+def tolerance(expected: Expected, number: int) -> torch.Tensor:
+    """Allowed difference of every element of output `number`, float64, in its shape."""
+    native, exact = expected.native[number], expected.exact[number]
+    sensitivity = expected.sensitivity[number] if number < len(expected.sensitivity) else None
+    return bound(native, exact, expected.is_double, sensitivity, expected.terms)
+
+
+def bound(
+    native: torch.Tensor,
+    exact: torch.Tensor,
+    is_double: bool,
+    sensitivity: torch.Tensor | None = None,
+    terms: float = 1.0,
+) -> torch.Tensor:
+    """The tolerance from its parts; all tensors have one shape."""
+    rel, steps = TOLERANCE.get(native.dtype, TOLERANCE[torch.float32])
+    wanted = exact.double()
+    known = torch.isfinite(wanted) & torch.isfinite(native)
+    finite = wanted[known]
+    if finite.numel() == 0:
+        return torch.zeros_like(wanted)
+    info = torch.finfo(native.dtype)
+    centre, largest = float(finite.mean()), float(finite.abs().max())
+    rms = float((finite / largest).square().mean().sqrt()) * largest if largest else 0.0
+    spread = float(((finite - centre) / largest).square().mean().sqrt()) * largest if largest else 0.0
+    spread = max(spread, 0.05 * rms)
+    size = (wanted - centre).abs() + spread
+    exactly = is_double and exact.dtype == torch.float64
+    if not exactly and native.dtype == torch.float32:
+        rel *= UNCERTAIN
+    allowed = rel * size + (steps + 0.25 * math.sqrt(terms)) * info.eps * wanted.abs()
+    if exactly:
+        gap = torch.where(known, (native.double() - wanted).abs() - 0.5 * info.eps * wanted.abs(), 0.0).clamp(min=0)
+        most = min(float(gap.max()), 1e-2 * spread + 1e-4 * largest)
+        relative = min(float((gap / size.clamp(min=1e-300)).max()), 1e-2)
+        allowed += (16 if info.eps < 1e-6 else 4) * torch.minimum(relative * size, torch.full_like(size, most))
+    if sensitivity is not None:
+        moved = torch.nan_to_num(sensitivity, nan=0.0, posinf=0.0)
+        allowed += torch.minimum(64 * moved, 1e-2 * size)
+    floor = info.tiny if native.dtype != torch.float16 else info.smallest_normal / 1024
+    return torch.nan_to_num(allowed, nan=0.0) + floor
+
+
+def wrong_elements(expected: Expected, number: int, got: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """(not finite where that is wrong, too far off) as masks in the output's shape; `got` has its dtype and shape.
+
+    Where the task's own precision overflows and float64 does not, both not finite and near float64's is right. Integers
+    and booleans are exact, but for elements that one rounding of an input turns over: those may be any value seen.
+    """
+    native, exact = expected.native[number], expected.exact[number]
+    nowhere = torch.zeros(native.shape, dtype=torch.bool)
+    if native.is_complex():
+        parts = [torch.view_as_real(t.resolve_conj()) for t in (got, native, exact)]
+        pair = Expected(structure=["tensor"], native=[parts[1]], exact=[parts[2]], is_double=expected.is_double)
+        odd, bad = wrong_elements(pair, 0, parts[0])
+        return odd.any(-1), bad.any(-1)
+    if not native.is_floating_point():
+        bad = got != native
+        for other in expected.others[number] if number < len(expected.others) else []:
+            bad &= got != other
+        return nowhere, bad
+    result, wanted = got.double(), exact.double()
+    held = wanted.to(native.dtype).double()
+    finite, number_got = torch.isfinite(native) & torch.isfinite(held), torch.isfinite(result)
+    same = (torch.isnan(result) & torch.isnan(held)) | (result == held)
+    bad = finite & number_got & ((result - wanted).abs() > tolerance(expected, number))
+    both = ~torch.isfinite(native) & ~torch.isfinite(held)
+    odd = (finite & ~number_got) | (both & ~same)
+    # One of the two overflowed: its value or the other's.
+    either = ~finite & ~both & number_got
+    right = torch.where(torch.isfinite(held), held, native.double())
+    bad |= either & ((result - right).abs() > 1e-3 * right.abs())
+    return odd, bad
+
+
+def surviving_each(expected: Expected, got: Any) -> list[float]:
+    """Per output, the share of its elements that are right; 0 for an output of another dtype or shape.
+
+    For runs whose kernels were changed on purpose (stores poisoned or left out): an output that survives did not come
+    from the kernels. An empty output has share 0, since nothing of it can survive.
+    """
+    tensors = flatten(got)[1]
+    shares = []
+    for number, native in enumerate(expected.native):
+        tensor = tensors[number] if number < len(tensors) else None
+        if tensor is None or tensor.dtype != native.dtype or tensor.shape != native.shape or not native.numel():
+            shares.append(0.0)
+            continue
+        odd, bad = wrong_elements(expected, number, tensor)
+        shares.append(1.0 - float((odd | bad).float().mean()))
+    return shares
+
+
+def surviving(expected: Expected, got: Any) -> float:
+    """The largest of `surviving_each`: 1.0 when at least one output is wholly right."""
+    return max(surviving_each(expected, got), default=0.0)
