@@ -1,4 +1,4 @@
-"""The compile stage's child: builds a candidate's kernels for the run's target, without a GPU and without the candidate.
+"""The compile stage's child: builds a candidate's kernels for the run's target, without a GPU and without its module.
 
 Runs in a child of the zygote without TRITON_INTERPRET, inside the same walls except that compilers may start their
 parts. It makes the kernels from their definitions and compiles each recorded launch with the types, constants and
@@ -29,16 +29,15 @@ from triton.compiler import ASTSource
 from triton.compiler.compiler import make_backend
 from triton.runtime.driver import driver
 
-from core.evaluation import harness, kernel_load, ptxas
+from core.evaluation import cuda_child, harness, kernel_load, ptxas
 from core.evaluation import kernel_source as source
 
-_OPTIONS = frozenset(
-    """
-    num_warps num_stages num_ctas maxnreg enable_fp_fusion launch_cooperative_grid launch_pdl sanitize_overflow
-    waves_per_eu matrix_instr_nonkdim kpack allow_flush_denorm schedule_hint enable_warp_specialization minRegAutoWS
-    maxRegAutoWS default_dot_input_precision debug instrumentation_mode
-    """.split()
-)
+_NUMERIC_OPTIONS = """
+num_warps num_stages num_ctas maxnreg enable_fp_fusion launch_cooperative_grid launch_pdl sanitize_overflow waves_per_eu
+matrix_instr_nonkdim kpack allow_flush_denorm schedule_hint enable_warp_specialization minRegAutoWS maxRegAutoWS
+default_dot_input_precision debug instrumentation_mode
+"""
+_OPTIONS = frozenset(_NUMERIC_OPTIONS.split())
 """Options that are numbers or words; others (files, libraries, assembler flags) a compiler here does not take."""
 
 
@@ -59,8 +58,6 @@ def run(job_fd: int, result_fd: int, folder: str) -> None:
     channel = harness.Channel(result_fd)
     job, _ = harness.read_job(job_fd)
     if "cuda" in job:
-        from core.evaluation import cuda_child
-
         cuda_child.run(job, channel, folder)
         return
     target = GPUTarget(*job["target"])

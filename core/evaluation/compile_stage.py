@@ -11,7 +11,7 @@ import msgspec
 
 from core.evaluation import compiler_text, resources, sandbox
 from core.evaluation.findings import Finding
-from core.evaluation.kernel_source import MAX_LAUNCHES, Constant, Dtype, KernelDefinition, Launch
+from core.evaluation.kernel_source import MAX_LAUNCHES, Constant, KernelDefinition, Launch
 from core.evaluation.settings import JudgeSettings, parse_target
 from core.evaluation.spawn import Outcome, Zygote
 
@@ -104,7 +104,7 @@ class CompileStage:
                 compiled = resources.KernelResources(
                     kernel=definitions[launch.kernel].name,
                     line=definitions[launch.kernel].line,
-                    **(answer.compiled or {}),  # type: ignore[arg-type]
+                    **(answer.compiled or {}),
                 )
             except (msgspec.ValidationError, IndexError, TypeError):
                 return CompileReport(finding=_tampering())

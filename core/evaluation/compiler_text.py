@@ -13,7 +13,8 @@ MAX_CHARS = 300
 _REPR = re.compile(r"^([A-Z]\w*(?:Error|Exception|Interrupt|Warning))\((['\"])(.*)\2,?\)$", re.DOTALL)
 _GLOBAL = re.compile(r"Cannot access global variable (\w+) from within @jit'ed\s+function")
 _DIAGNOSTIC = re.compile(
-    r"(?:[^\s:()\"]*/)?([\w.<>-]+\.(?:py|cu|cpp|h|cuh|hpp))[:(](\d+)(?::\d+|\))?:? *(?:fatal )?error ?: *(.*)"
+    r"(?:[^\s:()\"]*/)?([\w.<>-]+\.(?:py|cu|cpp|h|cuh|hpp))[:(](\d+)(?::\d+|\))?:? *"
+    r"(?:fatal )?error(?: #\d+(?:-D)?)? ?: *(.*)"
 )
 _PTXAS = re.compile(r"ptxas (?:error|fatal)\s*: *(.*)")
 _CRASH = re.compile(r"(?:LLVM ERROR: .*|Assertion `.*' failed.*|error: .*)")
@@ -40,7 +41,7 @@ def trim(text: str, limit: int = MAX_CHARS) -> str:
 
 
 def triton_message(kind: str, text: str) -> str:
-    """A Triton exception of type `kind` with message `text`, on one line; the type is named where it tells something."""
+    """A Triton exception of type `kind` with message `text`, on one line; the type is named if it tells something."""
     known = _GLOBAL.search(text)
     if known is not None:
         return (
