@@ -30,7 +30,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     failed = 0
-    for check in (python, packages, broker, sandbox, gpus, disk, partial(recipe, args.config)):
+    for check in (python, packages, broker, sandbox, gpus, nvcc, disk, partial(recipe, args.config)):
         for finding in _guarded(check):
             mark = {True: "ok  ", False: "FAIL", None: "-   "}[finding.ok]
             print(f"{mark} {finding.what:<12} {finding.found}")
@@ -112,6 +112,16 @@ def gpus() -> Iterator[Finding]:
     for i in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(i)
         yield Finding(True, f"gpu {i}", f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB")
+
+
+def nvcc() -> Iterator[Finding]:
+    from core.evaluation.nvcc import find_toolchain
+
+    tools = find_toolchain()
+    if isinstance(tools, str):
+        yield Finding(None, "nvcc", f"CUDA C++ candidates can't be compiled: {tools}")
+    else:
+        yield Finding(True, "nvcc", f"{tools.version or 'does not run'}, {tools.nvcc}")
 
 
 def disk() -> Iterator[Finding]:

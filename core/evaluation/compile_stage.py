@@ -1,46 +1,51 @@
 """The compile stage, trusted side: cross-compile what was launched for the run's target and hold it against its limits.
 
 It closes the interpreter's false accepts: code that only Python understands, dots with K < 16, blocks that do not fit
-into shared memory. Kernels whose arguments can't be described to the compiler are skipped, never refused.
+into shared memory. The candidate is not imported: kernels are made from their recorded definitions. Launches whose
+arguments can't be described to the compiler are skipped, never refused; what is recorded is compiled, no more.
 """
 
 from typing import Any
 
 import msgspec
 
-from core.evaluation import sandbox
+from core.evaluation import compiler_text, resources, sandbox
 from core.evaluation.findings import Finding
+from core.evaluation.kernel_source import MAX_LAUNCHES, Constant, KernelDefinition, Launch
 from core.evaluation.settings import JudgeSettings, parse_target
-from core.evaluation.spawn import Zygote
+from core.evaluation.spawn import Outcome, Zygote
 
-SHARED_BYTES = {
-    "cuda:80": 166912, "cuda:86": 101376, "cuda:89": 101376, "cuda:90": 232448, "cuda:100": 232448, "cuda:103": 232448,
-    "cuda:120": 101376, "hip:gfx90a": 65536, "hip:gfx942": 65536, "hip:gfx950": 163840,
-}  # fmt: skip
-"""Shared memory that one block may use (opt-in maximum)."""
-REGISTERS_PER_BLOCK = 65536
 _MEMORY_MB = 4096
+_SIGPROF = 27
+
+
+class CompileReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What compiling said of one candidate."""
+
+    finding: Finding | None = None
+    """What keeps a kernel from running on the target."""
+    compiled: bool = False
+    """At least one kernel was built and nothing was refused."""
+    kernels: tuple[resources.KernelResources, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What makes kernels slow though they launch: spilled registers."""
+    skipped: tuple[str, ...] = ()
+    """Launches that this stage can't judge, and why."""
 
 
 class _Error(msgspec.Struct, kw_only=True):
     type: str
     message: str
     line: int
-    code: str
 
 
-class _Compiled(msgspec.Struct, kw_only=True):
-    kernel: str
-    shared: int = 0
-    registers: int = 0
-    stack: int = 0
-    threads: int = 0
+class _Answer(msgspec.Struct, kw_only=True):
+    """A child's frame on one launch."""
+
+    launch: int
+    compiled: dict[str, int] | None = None
     error: _Error | None = None
     skipped: str = ""
-
-
-def _fail(category: str, headline: str, detail: str = "", line: int = 0, code: str = "") -> Finding:
-    return Finding(stage="compile", category=category, headline=headline, detail=detail, line=line, code=code)
 
 
 class CompileStage:
@@ -51,58 +56,140 @@ class CompileStage:
         self._target = parse_target(settings.target)
         self.zygote = Zygote("compile", walls, slot)
 
-    def check(self, candidate: str, signatures: dict[str, Any]) -> Finding | None:
-        """What keeps the launched kernels from running on the target, or None; raises ZygoteError for our own
-        trouble."""
+    def check(self, definitions: dict[str, KernelDefinition], launches: list[Launch], source: str) -> CompileReport:
+        """Compile the launches (16 at most, different ones; the caller's record of them) of the candidate `source`,
+        which is only quoted from. Raises ZygoteError for our own trouble."""
         settings = self._settings
-        header = {"source": candidate, "signatures": signatures, "target": list(self._target)}
+        launches = launches[:MAX_LAUNCHES]
+        lines = source.splitlines()
+        for launch in launches:
+            definition = definitions.get(launch.kernel)
+            if definition is None:
+                return CompileReport(finding=_tampering())
+            refused = resources.launch_options(launch.options, definition.name, definition.line, settings.target)
+            if refused is not None:
+                return CompileReport(finding=_quoting(refused, lines))
+        # One launch of several gets half of the time, so that the others have some.
+        share = settings.compile_wall_s if len(launches) == 1 else settings.compile_wall_s / 2
+        header = {
+            "definitions": msgspec.to_builtins(definitions),
+            "launches": msgspec.to_builtins(launches),
+            "target": list(self._target),
+            "launch_cpu_s": share,
+        }
         limits = sandbox.Limits(memory_mb=_MEMORY_MB, wall_s=settings.compile_wall_s, allow_processes=True)
         outcome = self.zygote.run(header, [], limits, settings.output_kb, result_mb=4)
+        report = self._read(outcome, definitions, launches, share)
+        return msgspec.structs.replace(report, finding=_quoting(report.finding, lines))
+
+    def _read(
+        self, outcome: Outcome, definitions: dict[str, KernelDefinition], launches: list[Launch], share_s: float
+    ) -> CompileReport:
+        target = self._settings.target
         if outcome.garbled:
-            return Finding(stage="correctness", category="tampering", headline="wrote to the judge's result channel")
-        answered: set[str] = set()
-        phase = "import"
+            return CompileReport(finding=_tampering())
+        used: list[resources.KernelResources] = []
+        skipped: list[str] = []
+        answered: set[int] = set()
+        phase = 0
         for frame, _ in outcome.frames:
-            if "kernel" not in frame:
-                phase = str(frame.get("phase", phase))
+            if "refused" in frame:
+                return CompileReport(finding=_fail("compile_error", compiler_text.trim(str(frame["refused"]))))
+            if "launch" not in frame:
+                phase = int(frame.get("phase", phase))
                 continue
             try:
-                compiled = msgspec.convert(frame, _Compiled)
-            except msgspec.ValidationError:
-                return Finding(
-                    stage="correctness", category="tampering", headline="wrote to the judge's result channel"
+                answer = msgspec.convert(frame, _Answer)
+                launch = launches[answer.launch]
+                compiled = resources.KernelResources(
+                    kernel=definitions[launch.kernel].name,
+                    line=definitions[launch.kernel].line,
+                    **(answer.compiled or {}),
                 )
-            answered.add(compiled.kernel)
-            finding = self._limits(compiled, signatures)
-            if finding is not None:
-                return finding
-        if outcome.timed_out:
-            detail = "Use smaller blocks or fewer unrolled iterations."
-            text = f"{phase} did not compile within {settings.compile_wall_s:g} s for {settings.target}"
-            return _fail("compile_timeout", text, detail)
-        missing = sorted(set(signatures) - answered)
+            except (msgspec.ValidationError, IndexError, TypeError):
+                return CompileReport(finding=_tampering())
+            answered.add(answer.launch)
+            if answer.error is not None:
+                return CompileReport(finding=self._refusal(answer.error, compiled.kernel, outcome.output))
+            if answer.skipped:
+                skipped.append(f"{compiled.kernel}: {answer.skipped}")
+                continue
+            refused = resources.exceeded(compiled, target, _advice(launch))
+            if refused is not None:
+                return CompileReport(finding=refused)
+            used.append(compiled)
+        phase = min(phase, len(launches) - 1)
+        if outcome.timed_out or outcome.code == -_SIGPROF:
+            limit = self._settings.compile_wall_s if outcome.timed_out else share_s
+            return CompileReport(finding=_timeout(definitions, launches[phase], target, limit))
+        missing = sorted(set(range(len(launches))) - answered)
         if missing:
-            return _fail(
-                "compile_error", f"the compiler ended (exit {outcome.code}) on {missing[0]} for {settings.target}"
-            )
-        return None
+            return CompileReport(finding=_crash(definitions, launches[missing[0]], target, outcome))
+        notes = tuple(text for text in map(resources.note, used) if text)
+        return CompileReport(compiled=bool(used), kernels=tuple(used), notes=notes, skipped=tuple(skipped))
 
-    def _limits(self, compiled: _Compiled, signatures: dict[str, Any]) -> Finding | None:
-        target, name = self._settings.target, compiled.kernel
-        if compiled.error is not None:
-            error = compiled.error
-            message = " ".join(error.message.split())
-            if error.type not in ("CompilationError", "CompileTimeAssertionFailure", "UnsupportedLanguageConstruct"):
-                message = f"{error.type}: {message}"
-            return _fail("compile_error", message, f"Kernel {name}, target {target}.", error.line, error.code)
-        limit = SHARED_BYTES.get(target, 0)
-        line = int(signatures.get(name, {}).get("line", 0))
-        if limit and compiled.shared > limit:
-            text = f"{name} needs {compiled.shared:,} B of shared memory, {target} has {limit:,} B"
-            return _fail("shared_memory", text, "Use smaller blocks or fewer stages.", line)
-        if compiled.threads > 1024:
-            return _fail("registers", f"{name} uses {compiled.threads} threads a block, {target} has 1,024", "", line)
-        if compiled.registers * compiled.threads > REGISTERS_PER_BLOCK:
-            text = f"{name} needs {compiled.registers} registers x {compiled.threads} threads > {REGISTERS_PER_BLOCK:,}"
-            return _fail("registers", text, "Use smaller blocks or fewer warps.", line)
-        return None
+    def _refusal(self, error: _Error, kernel: str, printed: str) -> Finding:
+        """The compiler's own words; passes of MLIR print theirs and raise only that they failed."""
+        message, line = compiler_text.triton_message(error.type, error.message), error.line
+        if "PassManager" in message or "ptxas" in message.lower():
+            told = compiler_text.printed_errors(error.message) + compiler_text.printed_errors(printed)
+            if told:
+                message = told[0].text
+                line = told[0].line if told[0].file.startswith("kernel_") else line
+        return _fail("compile_error", message, f"Kernel {kernel}, target {self._settings.target}.", line)
+
+
+def _advice(launch: Launch) -> str:
+    """Which constants to make smaller."""
+    sizes = _sizes(launch)
+    stages = launch.options.get("num_stages")
+    parts = [sizes] if sizes else []
+    parts += [f"num_stages = {stages}"] if isinstance(stages, int) and stages > 1 else []
+    return (
+        f"Launched with {', '.join(parts)}: use smaller blocks{' or fewer stages' if stages else ''}." if parts else ""
+    )
+
+
+def _sizes(launch: Launch) -> str:
+    """The block sizes of a launch: its integer constants, largest first."""
+    numbers = {
+        name: constant.value
+        for name, constant in launch.constants.items()
+        if isinstance(constant, Constant) and type(constant.value) is int and constant.value > 1
+    }
+    largest = sorted(numbers, key=lambda name: -numbers[name])[:6]
+    return ", ".join(f"{name} = {numbers[name]}" for name in sorted(largest))
+
+
+def _timeout(definitions: dict[str, KernelDefinition], launch: Launch, target: str, limit_s: float) -> Finding:
+    definition = definitions[launch.kernel]
+    sizes = _sizes(launch)
+    text = f"{definition.name} did not compile within {limit_s:g} s for {target}"
+    detail = f"{f'With {sizes}. ' if sizes else ''}Use smaller blocks or fewer unrolled iterations."
+    return _fail("compile_timeout", text, detail, definition.line)
+
+
+def _crash(definitions: dict[str, KernelDefinition], launch: Launch, target: str, outcome: Outcome) -> Finding:
+    definition = definitions[launch.kernel]
+    told = compiler_text.printed_errors(outcome.output)
+    ending = f"signal {-outcome.code}" if outcome.code < 0 else f"exit {outcome.code}"
+    text = told[0].text if told else f"the compiler ended ({ending}) on {definition.name} for {target}"
+    line = told[0].line if told and told[0].file.startswith("kernel_") else definition.line
+    return _fail(
+        "compile_error", text, f"Kernel {definition.name}, target {target}: the compiler ended ({ending}).", line
+    )
+
+
+def _fail(category: str, headline: str, detail: str = "", line: int = 0) -> Finding:
+    return Finding(stage="compile", category=category, headline=headline, detail=detail, line=line)
+
+
+def _quoting(finding: Finding | None, lines: list[str]) -> Any:
+    """The finding with the text of its line."""
+    if finding is None or finding.code or not 0 < finding.line <= len(lines):
+        return finding
+    return msgspec.structs.replace(finding, code=lines[finding.line - 1].strip()[:200])
+
+
+def _tampering() -> Finding:
+    return Finding(stage="correctness", category="tampering", headline="wrote to the judge's result channel")

@@ -20,7 +20,9 @@ import msgspec
 
 MODULES = ("triton", "math")
 """Modules that kernel code may name, with everything below `triton.language`."""
-BUILTINS = frozenset("float getattr hasattr int isinstance len list max min print range".split())
+BUILTINS = frozenset(
+    ["float", "getattr", "hasattr", "int", "isinstance", "len", "list", "max", "min", "print", "range"]
+)
 """Python's own functions that Triton's compiler knows."""
 MAX_SOURCE_CHARS = 256 * 1024
 MAX_DEFINITIONS = 256

@@ -1,0 +1,68 @@
+"""A CUDA C++ extension as plain data: what a candidate handed to `load_inline` or `load`, without torch.
+
+Recorded in the process that imports the candidate (`cuda_capture`), compiled in another (`cuda_child`). Also what can
+be said of it from its text alone; a text check here refuses only what can never link.
+"""
+
+import re
+
+import msgspec
+
+MAX_SOURCE_BYTES = 512 * 1024
+MAX_EXTENSIONS = 8
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_ALLOWED_FLAG = re.compile(
+    r"-O[0-3]|-std=c\+\+(17|20|23)|--?use_fast_math|-lineinfo|--expt-(relaxed-constexpr|extended-lambda)"
+    r"|--extended-lambda|-U\w+|-D\w+(=[\w.+-]*)?|--?maxrregcount=?\d+|--?(ftz|fmad|prec-div|prec-sqrt)=(true|false)"
+    r"|--default-stream=(legacy|null|per-thread)|-march=native|-ffast-math|-funroll-loops|-fopenmp|-g|-w|-Wall|-rdc=false"
+)
+
+
+class Extension(msgspec.Struct, frozen=True, kw_only=True):
+    """One call of `load_inline` (or `load`, its files read)."""
+
+    name: str
+    cpp_sources: tuple[str, ...] = ()
+    cuda_sources: tuple[str, ...] = ()
+    functions: tuple[str, ...] = ()
+    """Names to bind; empty where the C++ source binds by itself."""
+    cflags: tuple[str, ...] = ()
+    cuda_flags: tuple[str, ...] = ()
+    headers: bool = True
+    """torch's headers are put in front, as `load_inline` does unless told otherwise."""
+
+
+def allowed_flags(flags: tuple[str, ...]) -> list[str]:
+    """Flags that change what the compiler accepts or makes; others (plugins, files, architectures) are left out."""
+    kept = []
+    for flag, following in zip(flags, (*flags[1:], ""), strict=True):
+        if _ALLOWED_FLAG.fullmatch(flag):
+            kept.append(flag)
+        elif flag in ("-maxrregcount", "--maxrregcount") and following.isdigit():
+            kept.append(f"{flag}={following}")
+    return kept
+
+
+def without_comments(text: str) -> str:
+    """The text with comments blanked; what stands in strings is taken for code."""
+    return _COMMENT.sub(" ", text)
+
+
+def unlinkable(extension: Extension) -> str:
+    """Why the extension can't be built or imported whatever its code does, or nothing."""
+    cpp = without_comments("\n".join(extension.cpp_sources))
+    cuda = without_comments("\n".join(extension.cuda_sources))
+    for name in extension.functions:
+        if not re.search(rf"\b{re.escape(name)}\b", cpp):
+            if re.search(r"^\s*#\s*(include|define)", cpp, re.MULTILINE):
+                continue  # it may come from a macro
+            return f"{name} is in `functions`, but cpp_sources does not declare it"
+        if "{" not in cpp and "#" not in cpp and not re.search(rf"\b{re.escape(name)}\b", cuda) and "##" not in cuda:
+            return f"{name} is declared in cpp_sources, but cuda_sources does not define it"
+    return ""
+
+
+def only_declares(text: str) -> bool:
+    """Whether C++ source has no bodies: nothing in it can be wrong that its own text does not show."""
+    plain = without_comments(text)
+    return "{" not in plain and not re.search(r"^\s*#\s*define", plain, re.MULTILINE)
