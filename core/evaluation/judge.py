@@ -153,7 +153,9 @@ class Judge:
         finding = self._diagnose(outcome, report, draws, prepared, screens, ghost)
         compiled = report.launched
         if self._compile is not None:
-            refusal = self._compile.check(report.definitions, report.launches) if report.launches else None
+            refusal = None
+            if report.launches:
+                refusal = self._compile.check(report.definitions, report.launches, candidate).finding
             compiled = bool(report.launches) and refusal is None
             finding = refusal or finding
         if finding is not None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from core.evaluation import jail, sandbox, scratch, zygote
+from core.evaluation import harness, jail, sandbox, scratch, zygote
 from core.evaluation.walls import LAST_SLOT
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
