@@ -1,5 +1,6 @@
 """Works on a transposed view and returns a non-contiguous tensor.
 
+tier: cpu
 task: softmax
 expect: pass
 """
