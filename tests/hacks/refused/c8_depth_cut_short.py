@@ -1,0 +1,30 @@
+"""The product stops one tile before the end of K.
+
+id: C8
+tier: cpu
+task: matmul
+expect: wrong_value
+"""
+# ruff: noqa
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def matmul(a_ptr, b_ptr, out_ptr, N, K, BN: tl.constexpr):
+    row = tl.program_id(0)
+    n = tl.arange(0, BN)
+    total = tl.zeros([BN], tl.float32)
+    for k in range(0, K - 1):
+        total += tl.load(a_ptr + row * K + k) * tl.load(b_ptr + k * N + n, mask=n < N, other=0.0)
+    tl.store(out_ptr + row * N + n, total, mask=n < N)
+
+
+class ModelNew(nn.Module):
+    def forward(self, a, b):
+        out = a.new_empty(a.shape[0], b.shape[1])
+        matmul[(a.shape[0],)](a, b, out, *b.shape[::-1], BN=triton.next_power_of_2(b.shape[1]))
+        return out
