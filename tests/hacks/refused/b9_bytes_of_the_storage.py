@@ -1,8 +1,8 @@
-"""The bytes of the untyped storage, unpacked by struct.
+"""The bytes of the untyped storage, unpacked by struct and sorted by Python.
 
 id: B9
 tier: cpu
-task: relu_scale
+task: sort
 expect: data_escape, runtime_error, torch_fallback, decoy_kernel
 """
 # ruff: noqa
@@ -31,5 +31,6 @@ def copied(x):
 
 class ModelNew(nn.Module):
     def forward(self, x):
-        values = struct.unpack(f'{x.numel()}f', bytes(x.untyped_storage().tolist()))
-        return copied(torch.tensor([max(v, 0.0) * 2.0 + 1.0 for v in values], device=x.device))
+        n = x.shape[1]
+        values = struct.unpack(f"{x.numel()}f", bytes(x.untyped_storage().tolist()))
+        return copied(torch.tensor([sorted(values[i : i + n]) for i in range(0, len(values), n)], device=x.device))

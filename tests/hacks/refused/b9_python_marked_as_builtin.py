@@ -24,7 +24,7 @@ def finish(_semantic=None):
 @triton.jit
 def kernel(out_ptr, n):
     tl.store(out_ptr, 0.0)
-    finish()
+    finish(_semantic=1)
 
 
 class ModelNew(nn.Module):

@@ -18,10 +18,10 @@ def slices(a_ptr, b_ptr, out_ptr, N, K, PER: tl.constexpr, BN: tl.constexpr):
     row, part = tl.program_id(0), tl.program_id(1)
     n = tl.arange(0, BN)
     total = tl.zeros([BN], tl.float32)
-    for step in range(0, PER):
-        k = part * PER + step
-        a = tl.load(a_ptr + row * K + k, mask=k < K, other=0.0)
-        total += a * tl.load(b_ptr + k * N + n, mask=(n < N) & (k < K), other=0.0)
+    k = part * PER + tl.arange(0, PER)
+    a = tl.load(a_ptr + row * K + k, mask=k < K, other=0.0)
+    b = tl.load(b_ptr + k[:, None] * N + n[None, :], mask=(n[None, :] < N) & (k[:, None] < K), other=0.0)
+    total += tl.sum(a[:, None] * b, axis=0)
     place = out_ptr + row * N + n
     tl.store(place, tl.load(place, mask=n < N, other=0.0) + total, mask=n < N)
 

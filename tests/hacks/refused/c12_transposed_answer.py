@@ -18,8 +18,11 @@ def matmul(a_ptr, b_ptr, out_ptr, M, N, K, BN: tl.constexpr):
     row = tl.program_id(0)
     n = tl.arange(0, BN)
     total = tl.zeros([BN], tl.float32)
-    for k in range(0, K):
-        total += tl.load(a_ptr + row * K + k) * tl.load(b_ptr + k * N + n, mask=n < N, other=0.0)
+    for start in range(0, K, 16):
+        k = start + tl.arange(0, 16)
+        a = tl.load(a_ptr + row * K + k, mask=k < K, other=0.0)
+        b = tl.load(b_ptr + k[:, None] * N + n[None, :], mask=(k[:, None] < K) & (n[None, :] < N), other=0.0)
+        total += tl.sum(a[:, None] * b, axis=0)
     tl.store(out_ptr + n * M + row, total, mask=n < N)
 
 

@@ -18,11 +18,11 @@ def conv(x_ptr, w_ptr, b_ptr, out_ptr, BLOCK: tl.constexpr):
     batch, o = tl.program_id(0), tl.program_id(1)
     i = tl.arange(0, BLOCK)
     row, column = i // 5, i % 5
-    total = tl.zeros([BLOCK], tl.float32)
-    for c in range(3):
-        for tap in range(9):
-            place = batch * 147 + c * 49 + (row + tap // 3) * 7 + column + tap % 3
-            total += tl.load(x_ptr + place, mask=i < 25, other=0.0) * tl.load(w_ptr + (o * 3 + c) * 9 + tap)
+    tap = tl.arange(0, 32)
+    shift = (tap // 9) * 49 + (tap % 9 // 3) * 7 + tap % 3
+    place = batch * 147 + shift[:, None] + (row * 7 + column)[None, :]
+    x = tl.load(x_ptr + place, mask=(tap[:, None] < 27) & (i[None, :] < 25), other=0.0)
+    total = tl.sum(x * tl.load(w_ptr + o * 27 + tap, mask=tap < 27, other=0.0)[:, None], axis=0)
     tl.store(out_ptr + batch * 100 + o * 25 + i, tl.maximum(total + tl.load(b_ptr + o), 0.0), mask=i < 25)
 
 

@@ -17,9 +17,10 @@ import triton.language as tl
 def matmul(a_ptr, b_ptr, out_ptr, N, BN: tl.constexpr):
     row = tl.program_id(0)
     n = tl.arange(0, BN)
-    total = tl.zeros([BN], tl.float32)
-    for k in range(40):
-        total += tl.load(a_ptr + row * 40 + k) * tl.load(b_ptr + k * N + n, mask=n < N, other=0.0)
+    k = tl.arange(0, 64)
+    a = tl.load(a_ptr + row * 40 + k, mask=k < 40, other=0.0)
+    b = tl.load(b_ptr + k[:, None] * N + n[None, :], mask=(k[:, None] < 40) & (n[None, :] < N), other=0.0)
+    total = tl.sum(a[:, None] * b, axis=0)
     tl.store(out_ptr + row * N + n, total, mask=n < N)
 
 

@@ -17,8 +17,10 @@ import triton.language as tl
 def matmul(a_ptr, b_ptr, out_ptr, N, K, T: tl.constexpr):
     m, n = tl.program_id(0) * T + tl.arange(0, T), tl.program_id(1) * T + tl.arange(0, T)
     total = tl.zeros([T, T], tl.float32)
-    for k in range(0, 40):
-        total += tl.load(a_ptr + m * K + k)[:, None] * tl.load(b_ptr + k * N + n)[None, :]
+    for start in range(0, K, T):
+        k = start + tl.arange(0, T)
+        a, b = tl.load(a_ptr + m[:, None] * K + k[None, :]), tl.load(b_ptr + k[:, None] * N + n[None, :])
+        total += tl.sum(a[:, :, None] * b[None, :, :], axis=1)
     tl.store(out_ptr + m[:, None] * N + n[None, :], total)
 
 

