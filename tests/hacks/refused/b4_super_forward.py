@@ -27,8 +27,8 @@ def linear_kernel(x_ptr, w_ptr, b_ptr, out_ptr, n_in, n_out, IN: tl.constexpr, O
 def linear_relu(x, weight, bias):
     n_out, n_in = weight.shape
     out = torch.empty((x.shape[0], n_out), dtype=x.dtype, device=x.device)
-    grid = (x.shape[0], triton.cdiv(n_out, 16))
-    linear_kernel[grid](x, weight, bias, out, n_in, n_out, IN=triton.next_power_of_2(n_in), OUT=16)
+    grid = (x.shape[0], triton.cdiv(n_out, 64))
+    linear_kernel[grid](x, weight, bias, out, n_in, n_out, IN=triton.next_power_of_2(n_in), OUT=64)
     return out
 
 
