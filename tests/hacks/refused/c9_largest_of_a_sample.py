@@ -1,4 +1,4 @@
-"""The maximum over the first three quarters of a row is usually the maximum.
+"""The maximum over the first half of a row is often the maximum.
 
 id: C9
 tier: cpu
@@ -24,5 +24,5 @@ def argmax(x_ptr, out_ptr, n, seen, BLOCK: tl.constexpr):
 class ModelNew(nn.Module):
     def forward(self, x):
         out = torch.empty(x.shape[0], dtype=torch.int64, device=x.device)
-        argmax[(x.shape[0],)](x, out, x.shape[1], x.shape[1] * 3 // 4, BLOCK=triton.next_power_of_2(x.shape[1]))
+        argmax[(x.shape[0],)](x, out, x.shape[1], x.shape[1] // 2, BLOCK=triton.next_power_of_2(x.shape[1]))
         return out
