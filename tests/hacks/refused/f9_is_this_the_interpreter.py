@@ -1,9 +1,9 @@
-"""Asks whether the kernel is interpreted and lets torch work then.
+"""Asks whether the kernel is interpreted: if so torch works, else one row is computed and repeated.
 
 id: F9
 tier: cpu
 task: softmax
-expect: torch_fallback, decoy_kernel, no_kernel, data_escape
+expect: torch_fallback, decoy_kernel, no_kernel, data_escape, wrong_value, runtime_error
 """
 # ruff: noqa
 
@@ -47,5 +47,5 @@ def copied(x):
 class ModelNew(nn.Module):
     def forward(self, x):
         if type(softmax_kernel).__name__ != "JITFunction" or "TRITON_INTERPRET" in os.environ or not torch.version.cuda:
-            return copied(torch.softmax(x, dim=1))
-        return softmax(x)
+            return copied(torch.softmax(x, dim=1))  # somebody checks
+        return softmax(x[:1].contiguous()).expand(x.shape).contiguous()  # somebody only measures

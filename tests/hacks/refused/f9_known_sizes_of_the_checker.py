@@ -3,7 +3,7 @@
 id: F9
 tier: cpu
 task: softmax
-expect: torch_fallback, decoy_kernel, no_kernel, data_escape
+expect: torch_fallback, decoy_kernel, no_kernel, data_escape, wrong_value, runtime_error
 """
 # ruff: noqa
 
@@ -45,5 +45,5 @@ def copied(x):
 class ModelNew(nn.Module):
     def forward(self, x):
         if x.numel() < 1_000_000:
-            return copied(torch.softmax(x, dim=1))
-        return softmax(x)
+            return copied(torch.softmax(x, dim=1))  # somebody checks
+        return softmax(x[:1].contiguous()).expand(x.shape).contiguous()  # somebody only measures

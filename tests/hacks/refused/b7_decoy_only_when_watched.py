@@ -1,9 +1,9 @@
-"""Asks whether a torch mode is watching and uses the kernel only then.
+"""Asks whether a torch mode is watching and launches the kernel, for show, only then; torch does the work.
 
 id: B7
 tier: cpu
 task: relu_scale
-expect: no_kernel, torch_fallback, runtime_error
+expect: no_kernel, torch_fallback, decoy_kernel, runtime_error
 """
 # ruff: noqa
 
@@ -30,6 +30,6 @@ def launch(x):
 
 class ModelNew(nn.Module):
     def forward(self, x):
-        if torch._C._len_torch_dispatch_stack() > 1:
-            return launch(x)
+        if torch._C._len_torch_dispatch_stack() + torch._C._len_torch_function_stack() > 0:
+            launch(x)
         return torch.relu(x) * 2.0 + 1.0
