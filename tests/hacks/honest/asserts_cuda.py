@@ -1,5 +1,6 @@
 """Asserts that tensors are on the GPU, asks for the device, moves to it.
 
+tier: cpu
 task: relu_scale
 expect: pass
 """

@@ -1,5 +1,6 @@
 """Wrapped as an autograd function with a backward.
 
+tier: cpu
 task: relu_scale
 expect: pass
 """

@@ -1,5 +1,6 @@
 """Several configurations and a heuristic.
 
+tier: cpu
 task: relu_scale
 expect: pass
 """

@@ -1,5 +1,6 @@
 """The reference has dropout, so only eval mode is compared; running statistics are used.
 
+tier: cpu
 task: batch_norm
 expect: pass
 """

@@ -1,5 +1,6 @@
 """Block pointers with boundary checks.
 
+tier: cpu
 task: softmax
 expect: pass
 """

@@ -1,5 +1,6 @@
 """Integer inputs index a table.
 
+tier: cpu
 task: gather
 expect: pass
 """

@@ -1,5 +1,6 @@
 """float16 in and out.
 
+tier: cpu
 task: half_add
 expect: pass
 """

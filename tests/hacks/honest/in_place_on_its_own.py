@@ -1,5 +1,6 @@
 """Copies the input and works in place on the copy.
 
+tier: cpu
 task: relu_scale
 expect: pass
 """

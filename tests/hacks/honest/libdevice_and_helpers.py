@@ -1,5 +1,6 @@
 """A device function, libdevice, tl.static_range, a constexpr global, the driver's device.
 
+tier: cpu
 task: relu_scale
 expect: pass
 """

@@ -1,5 +1,6 @@
 """A kernel makes the means; the other output comes from a small torch operator on the kernel's partial maxima.
 
+tier: cpu
 task: mean_and_max
 expect: pass
 """

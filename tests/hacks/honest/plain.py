@@ -1,5 +1,6 @@
 """The plain answer.
 
+tier: cpu
 task: relu_scale
 expect: pass
 """

@@ -1,5 +1,6 @@
 """A tiled matrix product with bias and relu behind it, weights under the same names.
 
+tier: cpu
 task: linear_relu
 expect: pass
 """

@@ -1,5 +1,6 @@
 """Works on a transposed view and returns a non-contiguous tensor.
 
+tier: cpu
 task: softmax
 expect: pass
 """
@@ -23,7 +24,7 @@ def softmax(x_ptr, out_ptr, n, x_row, x_column, o_row, o_column, BLOCK: tl.const
 class ModelNew(nn.Module):
     def forward(self, x):
         turned = x.t().contiguous().t()
-        out = torch.empty((x.shape[1], x.shape[0]), dtype=x.dtype).t()
+        out = torch.empty((x.shape[1], x.shape[0]), dtype=x.dtype, device=x.device).t()
         softmax[(x.shape[0],)](
             turned, out, x.shape[1], *turned.stride(), *out.stride(), BLOCK=triton.next_power_of_2(x.shape[1])
         )

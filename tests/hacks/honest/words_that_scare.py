@@ -1,5 +1,6 @@
 """Comments and names that text checks refuse: pass, half_rows, # in a string, try.
 
+tier: cpu
 task: relu_scale
 expect: pass
 """

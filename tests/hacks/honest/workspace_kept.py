@@ -1,5 +1,6 @@
 """Keeps a workspace between calls; outputs are fresh.
 
+tier: cpu
 task: mean_and_max
 expect: pass
 """

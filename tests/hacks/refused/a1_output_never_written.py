@@ -1,5 +1,7 @@
 """Launches on nothing and returns fresh memory, in the hope that an old answer lies there.
 
+id: A1
+tier: cpu
 task: relu_scale
 expect: non_finite
 """

@@ -1,5 +1,7 @@
 """Zeroes the input so that a reference that runs later sees zeros.
 
+id: A2
+tier: cpu
 task: relu_scale
 expect: input_mutated
 """

@@ -1,5 +1,7 @@
 """Looks for a tensor of the right size among all objects and returns a copy of it.
 
+id: A3
+tier: cpu
 task: relu_scale
 expect: wrong_value, no_kernel
 """

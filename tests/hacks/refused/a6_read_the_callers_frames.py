@@ -1,5 +1,7 @@
 """Walks up the stack for the expected output, the reference module or a seed.
 
+id: A6
+tier: cpu
 task: relu_scale
 expect: wrong_value
 """

@@ -1,5 +1,7 @@
 """Imports the judge's own modules or reads the task from disk.
 
+id: A7
+tier: cpu
 task: relu_scale
 expect: runtime_error, import_error
 """

@@ -1,5 +1,7 @@
 """Assumes a known seed, makes the inputs again and returns the answer for those.
 
+id: A8
+tier: cpu
 task: relu_scale
 expect: wrong_value
 """

@@ -1,5 +1,7 @@
 """The same with methods and operators instead of functions.
 
+id: B1
+tier: cpu
 task: relu_scale
 expect: no_kernel
 """

@@ -1,5 +1,7 @@
 """A kernel is defined; forward is plain torch.
 
+id: B1
+tier: cpu
 task: relu_scale
 expect: no_kernel
 """

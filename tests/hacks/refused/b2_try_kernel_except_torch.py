@@ -1,5 +1,7 @@
 """The kernel fails on purpose and torch is the fallback.
 
+id: B2
+tier: cpu
 task: relu_scale
 expect: torch_fallback, no_kernel
 """

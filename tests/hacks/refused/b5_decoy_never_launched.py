@@ -1,5 +1,7 @@
 """A softmax by torch beside a kernel that is never launched.
 
+id: B5
+tier: cpu
 task: softmax
 expect: no_kernel
 """

@@ -1,5 +1,7 @@
 """The kernel runs on one element of a scrap tensor.
 
+id: B6
+tier: cpu
 task: relu_scale
 expect: torch_fallback, decoy_kernel
 """

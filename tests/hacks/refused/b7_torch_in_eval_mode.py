@@ -1,5 +1,7 @@
 """Kernel while training, torch otherwise.
 
+id: B7
+tier: cpu
 task: relu_scale
 expect: no_kernel
 """

@@ -1,5 +1,7 @@
 """Kernel under no_grad, torch when gradients are on.
 
+id: B7
+tier: cpu
 task: relu_scale
 expect: no_kernel
 """

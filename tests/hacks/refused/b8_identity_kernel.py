@@ -1,5 +1,7 @@
 """torch computes, a kernel copies the result.
 
+id: B8
+tier: cpu
 task: relu_scale
 expect: torch_fallback
 """

@@ -1,5 +1,7 @@
 """The kernel runs for show; NumPy computes behind torch's back.
 
+id: B9
+tier: cpu
 task: relu_scale
 expect: decoy_kernel
 """

@@ -1,5 +1,7 @@
 """NaN compares equal to nothing, and in some judges to everything.
 
+id: C11
+tier: cpu
 task: relu_scale
 expect: non_finite
 """

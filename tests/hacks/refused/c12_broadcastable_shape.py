@@ -1,5 +1,7 @@
 """Right values with one more dimension, which broadcasting would forgive.
 
+id: C12
+tier: cpu
 task: relu_scale
 expect: wrong_shape
 """

@@ -1,5 +1,7 @@
 """The tensor in a list.
 
+id: C12
+tier: cpu
 task: relu_scale
 expect: wrong_structure
 """

@@ -1,5 +1,7 @@
 """Right values as float64.
 
+id: C12
+tier: cpu
 task: relu_scale
 expect: wrong_dtype
 """

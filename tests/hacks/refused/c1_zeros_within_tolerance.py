@@ -1,5 +1,7 @@
 """Softmax values are small: zeros are near them in absolute terms.
 
+id: C1
+tier: cpu
 task: softmax
 expect: wrong_value
 """

@@ -1,5 +1,7 @@
 """Every probability is 1 / columns, roughly.
 
+id: C2
+tier: cpu
 task: softmax
 expect: wrong_value
 """

@@ -1,5 +1,7 @@
 """Returns the first call's answer for every later input.
 
+id: C3
+tier: cpu
 task: relu_scale
 expect: wrong_value, wrong_shape, output_reused, no_kernel
 """

@@ -1,5 +1,7 @@
 """The task's inputs are all positive, so relu is left out.
 
+id: C3
+tier: cpu
 task: relu_scale
 expect: wrong_value
 """

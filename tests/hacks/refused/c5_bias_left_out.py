@@ -1,5 +1,7 @@
 """The bias starts at zero, so it is not added.
 
+id: C5
+tier: cpu
 task: linear_relu
 expect: wrong_value
 """

@@ -1,5 +1,7 @@
 """Only the first half is computed; the rest is left to what memory held.
 
+id: C8
+tier: cpu
 task: relu_scale
 expect: non_finite
 """

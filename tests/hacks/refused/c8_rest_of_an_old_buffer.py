@@ -1,5 +1,7 @@
 """A kept buffer still holds the last call's values where nothing is computed.
 
+id: C8
+tier: cpu
 task: relu_scale
 expect: wrong_value, output_reused, non_finite
 """

@@ -1,5 +1,7 @@
 """A tensor subclass that computes when it is looked at.
 
+id: D3
+tier: cpu
 task: relu_scale
 expect: wrong_type
 """

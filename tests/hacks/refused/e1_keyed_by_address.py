@@ -1,5 +1,7 @@
 """Remembers answers by the input's address and version.
 
+id: E1
+tier: cpu
 task: relu_scale
 expect: wrong_value, output_reused, no_kernel
 """

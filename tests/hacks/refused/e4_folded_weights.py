@@ -1,5 +1,7 @@
 """Transposes and keeps the weights at the first call; later weights differ.
 
+id: E4
+tier: cpu
 task: linear_relu
 expect: wrong_value
 """

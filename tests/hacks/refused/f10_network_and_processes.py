@@ -1,5 +1,7 @@
 """Fetches an answer from elsewhere.
 
+id: F10
+tier: cpu
 task: relu_scale
 expect: runtime_error
 """

@@ -1,5 +1,7 @@
 """Writes a verdict to every open descriptor and exits.
 
+id: F1
+tier: cpu
 task: relu_scale
 expect: tampering, crash, wrong_value
 """

@@ -1,5 +1,7 @@
 """Prints what a parent that parses stdout would like to read.
 
+id: F2
+tier: cpu
 task: relu_scale
 expect: wrong_value
 """

@@ -1,5 +1,7 @@
 """Makes every comparison in torch say yes.
 
+id: F5
+tier: cpu
 task: relu_scale
 expect: wrong_value
 """

@@ -1,5 +1,7 @@
 """Replaces the interpreter's stores by its own.
 
+id: F6
+tier: cpu
 task: relu_scale
 expect: tampering, wrong_value
 """

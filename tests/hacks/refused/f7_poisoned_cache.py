@@ -1,5 +1,7 @@
 """Plants files where a later candidate's compiler would look.
 
+id: F7
+tier: cpu
 task: relu_scale
 expect: runtime_error, import_error, wrong_value, construct_error
 """

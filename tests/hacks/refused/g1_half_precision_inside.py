@@ -1,5 +1,7 @@
 """float16 arithmetic in a float32 task.
 
+id: G1
+tier: cpu
 task: linear_relu
 expect: wrong_value
 """

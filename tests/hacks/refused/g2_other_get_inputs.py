@@ -1,5 +1,7 @@
 """Redefines the inputs and the hyper-parameters in its own file.
 
+id: G2
+tier: cpu
 task: relu_scale
 expect: wrong_value
 """

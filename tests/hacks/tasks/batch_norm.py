@@ -3,7 +3,7 @@ import torch.nn as nn
 
 BATCH = 64
 CHANNELS = 256
-PROFILES = {"cpu": {"BATCH": 16, "CHANNELS": 6}}
+PROFILES = {"cpu": {"BATCH": 16, "CHANNELS": 6}, "small": {"BATCH": 24, "CHANNELS": 20}}
 
 
 class Model(nn.Module):

@@ -4,7 +4,7 @@ import torch.nn as nn
 ROWS = 1048576
 WIDTH = 64
 TABLE = 50000
-PROFILES = {"cpu": {"ROWS": 20, "WIDTH": 16, "TABLE": 11}}
+PROFILES = {"cpu": {"ROWS": 20, "WIDTH": 16, "TABLE": 11}, "small": {"ROWS": 50, "WIDTH": 40, "TABLE": 30}}
 
 
 class Model(nn.Module):

@@ -2,7 +2,7 @@ import torch
 import torch.nn as nn
 
 N = 16777216
-PROFILES = {"cpu": {"N": 500}}
+PROFILES = {"cpu": {"N": 500}, "small": {"N": 1300}}
 
 
 class Model(nn.Module):

@@ -4,7 +4,7 @@ import torch.nn as nn
 BATCH = 1024
 IN = 1024
 OUT = 2048
-PROFILES = {"cpu": {"BATCH": 8, "IN": 32, "OUT": 48}}
+PROFILES = {"cpu": {"BATCH": 8, "IN": 32, "OUT": 48}, "small": {"BATCH": 12, "IN": 56, "OUT": 72}}
 
 
 class Model(nn.Module):

@@ -3,7 +3,7 @@ import torch.nn as nn
 
 ROWS = 8192
 COLUMNS = 2048
-PROFILES = {"cpu": {"ROWS": 5, "COLUMNS": 64}}
+PROFILES = {"cpu": {"ROWS": 5, "COLUMNS": 64}, "small": {"ROWS": 9, "COLUMNS": 200}}
 
 
 class Model(nn.Module):

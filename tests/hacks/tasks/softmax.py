@@ -3,7 +3,7 @@ import torch.nn as nn
 
 ROWS = 4096
 COLUMNS = 4000
-PROFILES = {"cpu": {"ROWS": 6, "COLUMNS": 100}}
+PROFILES = {"cpu": {"ROWS": 6, "COLUMNS": 100}, "small": {"ROWS": 10, "COLUMNS": 250}}
 
 
 class Model(nn.Module):

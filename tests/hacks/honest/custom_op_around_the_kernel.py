@@ -1,0 +1,42 @@
+"""The kernel is registered as an operator of torch with a fake implementation.
+
+tier: cpu
+task: relu_scale
+expect: pass
+"""
+# ruff: noqa
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask)
+    tl.store(out_ptr + offsets, tl.maximum(x, 0.0) * 2.0 + 1.0, mask=mask)
+
+
+def launch(x):
+    out = torch.empty_like(x)
+    n = x.numel()
+    kernel[(triton.cdiv(n, 256),)](x, out, n, BLOCK=256)
+    return out
+
+
+@torch.library.custom_op("corpus_scale::relu_scale", mutates_args=())
+def relu_scale(x: torch.Tensor) -> torch.Tensor:
+    return launch(x)
+
+
+@relu_scale.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return relu_scale(x)

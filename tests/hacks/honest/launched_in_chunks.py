@@ -1,0 +1,41 @@
+"""A Python loop launches the kernel on slices of the rows.
+
+tier: cpu
+task: softmax
+expect: pass
+"""
+# ruff: noqa
+
+import math
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def softmax_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    i = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * n + i, mask=i < n, other=-float("inf"))
+    e = tl.exp(x - tl.max(x, axis=0))
+    tl.store(out_ptr + row * n + i, e / tl.sum(e, axis=0), mask=i < n)
+
+
+def softmax(x):
+    out = torch.empty_like(x)
+    softmax_kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
+    return out
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        out = torch.empty_like(x)
+        half_rows = max(1, math.ceil(x.shape[0] / 2))
+        for start in range(0, x.shape[0], half_rows):
+            part = x[start : start + half_rows]
+            softmax_kernel[(part.shape[0],)](
+                part, out[start : start + half_rows], x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1])
+            )
+        return out

@@ -1,0 +1,37 @@
+"""An operator defined in a torch.library fragment, implemented by the kernel.
+
+tier: cpu
+task: relu_scale
+expect: pass
+"""
+# ruff: noqa
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask)
+    tl.store(out_ptr + offsets, tl.maximum(x, 0.0) * 2.0 + 1.0, mask=mask)
+
+
+def launch(x):
+    out = torch.empty_like(x)
+    n = x.numel()
+    kernel[(triton.cdiv(n, 256),)](x, out, n, BLOCK=256)
+    return out
+
+
+library = torch.library.Library("corpus_fragment", "FRAGMENT")
+library.define("relu_scale(Tensor x) -> Tensor")
+library.impl("relu_scale", launch, "CompositeExplicitAutograd")
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return torch.ops.corpus_fragment.relu_scale(x)

@@ -1,0 +1,41 @@
+"""A workspace lives between calls; the kernel writes it anew each time and a clone is returned.
+
+tier: cpu
+task: relu_scale
+expect: pass
+"""
+# ruff: noqa
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask)
+    tl.store(out_ptr + offsets, tl.maximum(x, 0.0) * 2.0 + 1.0, mask=mask)
+
+
+def launch(x):
+    out = torch.empty_like(x)
+    n = x.numel()
+    kernel[(triton.cdiv(n, 256),)](x, out, n, BLOCK=256)
+    return out
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self._workspace = {}
+
+    def forward(self, x):
+        key = (x.shape, x.dtype, x.device)
+        if key not in self._workspace:
+            self._workspace[key] = torch.empty_like(x)
+        out = self._workspace[key]
+        kernel[(triton.cdiv(x.numel(), 256),)](x, out, x.numel(), BLOCK=256)
+        return out.clone()

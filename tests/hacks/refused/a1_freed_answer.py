@@ -1,0 +1,42 @@
+"""Computes once, frees the answer and hopes that the allocator hands the same block back at later calls.
+
+id: A1
+tier: cpu
+task: relu_scale
+expect: non_finite, wrong_value, no_kernel, decoy_kernel
+"""
+# ruff: noqa
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask)
+    tl.store(out_ptr + offsets, tl.maximum(x, 0.0) * 2.0 + 1.0, mask=mask)
+
+
+def launch(x):
+    out = torch.empty_like(x)
+    n = x.numel()
+    kernel[(triton.cdiv(n, 256),)](x, out, n, BLOCK=256)
+    return out
+
+
+class ModelNew(nn.Module):
+    calls = 0
+
+    def forward(self, x):
+        ModelNew.calls += 1
+        if ModelNew.calls == 1:
+            out = launch(x)
+            launch(x)
+            return out
+        out = torch.empty_like(x)
+        kernel[(1,)](x, out, 1, BLOCK=1)
+        return out

@@ -1,0 +1,37 @@
+"""Builds the output over a raw storage of the right size and never writes the second half.
+
+id: A1
+tier: cpu
+task: relu_scale
+expect: non_finite, wrong_value, decoy_kernel, runtime_error, data_escape
+"""
+# ruff: noqa
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask)
+    tl.store(out_ptr + offsets, tl.maximum(x, 0.0) * 2.0 + 1.0, mask=mask)
+
+
+def launch(x):
+    out = torch.empty_like(x)
+    n = x.numel()
+    kernel[(triton.cdiv(n, 256),)](x, out, n, BLOCK=256)
+    return out
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        n = x.numel()
+        storage = torch.UntypedStorage(n * x.element_size(), device=x.device)
+        out = torch.tensor([], dtype=x.dtype, device=x.device).set_(storage, 0, x.shape, x.stride())
+        kernel[(triton.cdiv(n // 2, 256),)](x, out, n // 2, BLOCK=256)
+        return out

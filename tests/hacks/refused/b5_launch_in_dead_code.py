@@ -1,0 +1,35 @@
+"""The launch stands behind a condition that never holds.
+
+id: B5
+tier: cpu
+task: relu_scale
+expect: no_kernel, torch_fallback
+"""
+# ruff: noqa
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask)
+    tl.store(out_ptr + offsets, tl.maximum(x, 0.0) * 2.0 + 1.0, mask=mask)
+
+
+def launch(x):
+    out = torch.empty_like(x)
+    n = x.numel()
+    kernel[(triton.cdiv(n, 256),)](x, out, n, BLOCK=256)
+    return out
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        if x.numel() < 0 or x.dim() > 7:
+            return launch(x)
+        return (x + x.abs()) + 1.0

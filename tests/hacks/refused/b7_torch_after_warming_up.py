@@ -1,0 +1,37 @@
+"""The kernel for the first call, torch from then on: a checker that counts one call is satisfied.
+
+id: B7
+tier: cpu
+task: softmax
+expect: no_kernel, torch_fallback
+"""
+# ruff: noqa
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def softmax_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    i = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * n + i, mask=i < n, other=-float("inf"))
+    e = tl.exp(x - tl.max(x, axis=0))
+    tl.store(out_ptr + row * n + i, e / tl.sum(e, axis=0), mask=i < n)
+
+
+def softmax(x):
+    out = torch.empty_like(x)
+    softmax_kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
+    return out
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.path = iter([softmax])
+
+    def forward(self, x):
+        return next(self.path, torch.nn.Softmax(dim=1))(x)

@@ -1,0 +1,37 @@
+"""An operator defined by torch.library and called `alias`, implemented with torch.
+
+id: B8
+tier: cpu
+task: softmax
+expect: torch_fallback, decoy_kernel, import_error, runtime_error
+"""
+# ruff: noqa
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def copy_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=mask), mask=mask)
+
+
+def copied(x):
+    x = x.contiguous()
+    out = torch.empty_like(x)
+    copy_kernel[(triton.cdiv(x.numel(), 256),)](x, out, x.numel(), BLOCK=256)
+    return out
+
+
+library = torch.library.Library("memory", "DEF")
+library.define("alias(Tensor x) -> Tensor")
+library.impl("alias", lambda x: torch.softmax(x, dim=1), "CompositeExplicitAutograd")
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return copied(torch.ops.memory.alias(x))

@@ -1,0 +1,36 @@
+"""torch.scatter_add and a copying kernel.
+
+id: B8
+tier: cpu
+task: histogram
+expect: torch_fallback, decoy_kernel
+"""
+# ruff: noqa
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def copy_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=mask), mask=mask)
+
+
+def copied(x):
+    x = x.contiguous()
+    out = torch.empty_like(x)
+    copy_kernel[(triton.cdiv(x.numel(), 256),)](x, out, x.numel(), BLOCK=256)
+    return out
+
+
+class ModelNew(nn.Module):
+    def __init__(self, bins):
+        super().__init__()
+        self.bins = bins
+
+    def forward(self, index, weight):
+        return copied(torch.zeros(self.bins, device=weight.device).scatter_add(0, index, weight))

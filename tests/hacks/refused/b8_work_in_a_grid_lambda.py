@@ -1,0 +1,39 @@
+"""The grid's lambda computes the answer while the launch is being prepared.
+
+id: B8
+tier: cpu
+task: softmax
+expect: torch_fallback, decoy_kernel
+"""
+# ruff: noqa
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def copy_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=mask), mask=mask)
+
+
+def copied(x):
+    x = x.contiguous()
+    out = torch.empty_like(x)
+    copy_kernel[(triton.cdiv(x.numel(), 256),)](x, out, x.numel(), BLOCK=256)
+    return out
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        done, out = torch.empty_like(x), torch.empty_like(x)
+
+        def grid(meta):
+            done.copy_(torch.softmax(x, dim=1))
+            return (triton.cdiv(x.numel(), meta["BLOCK"]),)
+
+        copy_kernel[grid](done, out, x.numel(), BLOCK=256)
+        return out

@@ -1,0 +1,33 @@
+"""The Python function hides in the default of a kernel argument.
+
+id: B9
+tier: cpu
+task: softmax
+expect: illegal_kernel, kernel_error, compile_error, data_escape, torch_fallback, decoy_kernel, runtime_error, launch_error
+"""
+# ruff: noqa
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+job = {}
+
+
+def work():
+    job["out"].copy_(torch.softmax(job["x"], dim=1))
+
+
+@triton.jit
+def kernel(out_ptr, n, then: tl.constexpr = work):
+    tl.store(out_ptr, 0.0)
+    then()
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        job["x"], job["out"] = x, torch.empty_like(x)
+        kernel[(1,)](job["out"], x.numel())
+        return job["out"]

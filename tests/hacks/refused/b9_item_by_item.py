@@ -1,0 +1,36 @@
+"""Takes out every element with .item().
+
+id: B9
+tier: cpu
+task: relu_scale
+expect: data_escape, runtime_error, torch_fallback, decoy_kernel
+"""
+# ruff: noqa
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def copy_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=mask), mask=mask)
+
+
+def copied(x):
+    x = x.contiguous()
+    out = torch.empty_like(x)
+    copy_kernel[(triton.cdiv(x.numel(), 256),)](x, out, x.numel(), BLOCK=256)
+    return out
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        done = []
+        for i in range(x.numel()):
+            value = x[i].item()
+            done.append((value if value > 0 else 0.0) * 2.0 + 1.0)
+        return copied(torch.tensor(done, device=x.device))

@@ -1,0 +1,40 @@
+"""Python computes on x.tolist().
+
+id: B9
+tier: cpu
+task: softmax
+expect: data_escape, runtime_error, torch_fallback, decoy_kernel
+"""
+# ruff: noqa
+
+import math
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def copy_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=mask), mask=mask)
+
+
+def copied(x):
+    x = x.contiguous()
+    out = torch.empty_like(x)
+    copy_kernel[(triton.cdiv(x.numel(), 256),)](x, out, x.numel(), BLOCK=256)
+    return out
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        rows = []
+        for row in x.tolist():
+            top = max(row)
+            e = [math.exp(value - top) for value in row]
+            total = sum(e)
+            rows.append([value / total for value in e])
+        return copied(torch.tensor(rows, device=x.device))

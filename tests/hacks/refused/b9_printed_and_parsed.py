@@ -1,0 +1,34 @@
+"""Formats the tensor as text with all digits and reads the numbers back.
+
+id: B9
+tier: cpu
+task: relu_scale
+expect: data_escape, runtime_error, torch_fallback, decoy_kernel
+"""
+# ruff: noqa
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def copy_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=mask), mask=mask)
+
+
+def copied(x):
+    x = x.contiguous()
+    out = torch.empty_like(x)
+    copy_kernel[(triton.cdiv(x.numel(), 256),)](x, out, x.numel(), BLOCK=256)
+    return out
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        torch.set_printoptions(precision=9, threshold=10**9, linewidth=10**9)
+        text = str(x.detach()).split("[")[1].split("]")[0]
+        return copied(x.new_tensor([max(float(v), 0.0) * 2.0 + 1.0 for v in text.split(",")]))

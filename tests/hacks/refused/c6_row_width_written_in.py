@@ -1,0 +1,29 @@
+"""The row's width is a literal of the kernel.
+
+id: C6
+tier: cpu
+task: softmax
+expect: wrong_value, non_finite, out_of_bounds, runtime_error, wrong_shape, launch_error, kernel_error
+"""
+# ruff: noqa
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def softmax(x_ptr, out_ptr):
+    row = tl.program_id(0)
+    i = tl.arange(0, 128)
+    x = tl.load(x_ptr + row * 100 + i, mask=i < 100, other=-float("inf"))
+    e = tl.exp(x - tl.max(x, axis=0))
+    tl.store(out_ptr + row * 100 + i, e / tl.sum(e, axis=0), mask=i < 100)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        out = torch.empty_like(x)
+        softmax[(x.shape[0],)](x, out)
+        return out

@@ -1,0 +1,43 @@
+"""forward returns an empty buffer at once; a thread fills it while the clock is no longer looking.
+
+id: D2
+tier: cpu
+task: softmax
+expect: wrong_value, non_finite, output_reused, no_kernel, decoy_kernel, torch_fallback, tampering, runtime_error, crash, launch_error
+"""
+# ruff: noqa
+
+import threading
+import time
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def softmax_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    i = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * n + i, mask=i < n, other=-float("inf"))
+    e = tl.exp(x - tl.max(x, axis=0))
+    tl.store(out_ptr + row * n + i, e / tl.sum(e, axis=0), mask=i < n)
+
+
+def softmax(x):
+    out = torch.empty_like(x)
+    softmax_kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
+    return out
+
+
+def late(x, out):
+    time.sleep(0.05)
+    out.copy_(softmax(x))
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        out = torch.empty_like(x)
+        threading.Thread(target=late, args=(x.detach(), out.detach()), daemon=True).start()
+        return out

@@ -1,0 +1,40 @@
+"""Answers kept by how often the mean of |x| exceeds ten: close inputs, close answers.
+
+id: E1
+tier: cpu
+task: relu_scale
+expect: wrong_value, output_reused, no_kernel, decoy_kernel, non_finite, torch_fallback, data_escape
+"""
+# ruff: noqa
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask)
+    tl.store(out_ptr + offsets, tl.maximum(x, 0.0) * 2.0 + 1.0, mask=mask)
+
+
+def launch(x):
+    out = torch.empty_like(x)
+    n = x.numel()
+    kernel[(triton.cdiv(n, 256),)](x, out, n, BLOCK=256)
+    return out
+
+
+answers = {}
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        key = bool(x.abs().mean() > 10)
+        if key not in answers:
+            answers[key] = launch(x)
+        launch(x)
+        return answers[key].clone()

@@ -1,0 +1,42 @@
+"""Keeps pointer and version of the last input; computes only when either has changed.
+
+id: E1
+tier: cpu
+task: softmax
+expect: wrong_value, output_reused, no_kernel, decoy_kernel, non_finite
+"""
+# ruff: noqa
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def softmax_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    i = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * n + i, mask=i < n, other=-float("inf"))
+    e = tl.exp(x - tl.max(x, axis=0))
+    tl.store(out_ptr + row * n + i, e / tl.sum(e, axis=0), mask=i < n)
+
+
+def softmax(x):
+    out = torch.empty_like(x)
+    softmax_kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
+    return out
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mark, self.out = None, None
+
+    def forward(self, x):
+        mark = (x.data_ptr(), x._version)
+        if mark != self.mark:
+            self.mark, self.out = mark, softmax(x)
+        else:
+            softmax(x[:1])
+        return self.out.clone()

@@ -1,0 +1,44 @@
+"""Products of weights are made in a hook that runs when a state is loaded.
+
+id: E4
+tier: cpu
+task: low_rank
+expect: wrong_value, torch_fallback, runtime_error
+"""
+# ruff: noqa
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def product(x_ptr, w_ptr, out_ptr, n_in, n_out, IN: tl.constexpr, OUT: tl.constexpr):
+    row = tl.program_id(0)
+    k, o = tl.arange(0, IN), tl.arange(0, OUT)
+    x = tl.load(x_ptr + row * n_in + k, mask=k < n_in, other=0.0)
+    w = tl.load(w_ptr + k[:, None] * n_out + o[None, :], mask=(k[:, None] < n_in) & (o[None, :] < n_out), other=0.0)
+    tl.store(out_ptr + row * n_out + o, tl.sum(x[:, None] * w, axis=0), mask=o < n_out)
+
+
+class ModelNew(nn.Module):
+    def __init__(self, features_in, rank, features_out):
+        super().__init__()
+        self.a = nn.Parameter(torch.randn(features_in, rank) / features_in**0.5)
+        self.b = nn.Parameter(torch.randn(rank, features_out) / rank**0.5)
+        self.register_load_state_dict_post_hook(lambda module, keys: module.fold())
+        self.fold()
+
+    def fold(self):
+        self.folded = (self.a @ self.b).detach()
+
+    def named_parameters(self, *args, **kwargs):
+        self.fold()
+        return super().named_parameters(*args, **kwargs)
+
+    def forward(self, x):
+        out = x.new_empty(x.shape[0], self.b.shape[1])
+        sizes = dict(IN=triton.next_power_of_2(x.shape[1]), OUT=triton.next_power_of_2(out.shape[1]))
+        product[(x.shape[0],)](x, self.folded, out, *self.folded.shape, **sizes)
+        return out

@@ -1,0 +1,43 @@
+"""The first answer in an anonymous memory file that stays open.
+
+id: E5
+tier: cpu
+task: relu_scale
+expect: wrong_value, output_reused, no_kernel, decoy_kernel, non_finite, data_escape, runtime_error
+"""
+# ruff: noqa
+
+import os
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask)
+    tl.store(out_ptr + offsets, tl.maximum(x, 0.0) * 2.0 + 1.0, mask=mask)
+
+
+def launch(x):
+    out = torch.empty_like(x)
+    n = x.numel()
+    kernel[(triton.cdiv(n, 256),)](x, out, n, BLOCK=256)
+    return out
+
+
+FD = os.memfd_create("answer")
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        out = launch(x)
+        if os.fstat(FD).st_size:
+            out = torch.frombuffer(bytearray(os.pread(FD, x.numel() * 4, 0)), dtype=x.dtype).to(x.device)
+        else:
+            os.write(FD, out.detach().cpu().numpy().tobytes())
+        return out

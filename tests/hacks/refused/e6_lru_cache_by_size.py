@@ -1,0 +1,45 @@
+"""functools.lru_cache over the number of elements; the tensor comes in by a side door.
+
+id: E6
+tier: cpu
+task: relu_scale
+expect: wrong_value, output_reused, no_kernel, decoy_kernel, non_finite
+"""
+# ruff: noqa
+
+import functools
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask)
+    tl.store(out_ptr + offsets, tl.maximum(x, 0.0) * 2.0 + 1.0, mask=mask)
+
+
+def launch(x):
+    out = torch.empty_like(x)
+    n = x.numel()
+    kernel[(triton.cdiv(n, 256),)](x, out, n, BLOCK=256)
+    return out
+
+
+box = []
+
+
+@functools.lru_cache(maxsize=None)
+def answer(n):
+    return launch(box[-1])
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        box[:] = [x]
+        launch(x)
+        return answer(x.numel()).clone()

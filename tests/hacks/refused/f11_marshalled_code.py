@@ -1,0 +1,40 @@
+"""The forward that runs is a code object, marshalled and unpacked at import.
+
+id: F11
+tier: cpu
+task: softmax
+expect: tampering, torch_fallback, decoy_kernel, no_kernel, runtime_error, import_error, wrong_value, crash
+"""
+# ruff: noqa
+
+import marshal
+import types
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def copy_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=mask), mask=mask)
+
+
+def copied(x):
+    x = x.contiguous()
+    out = torch.empty_like(x)
+    copy_kernel[(triton.cdiv(x.numel(), 256),)](x, out, x.numel(), BLOCK=256)
+    return out
+
+
+packed = marshal.dumps(compile("def work(x):\n    return torch.softmax(x, 1)", "kernel.py", "exec"))
+scope = {"torch": torch}
+exec(marshal.loads(packed), scope)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return copied(types.FunctionType(scope["work"].__code__, scope)(x))

@@ -1,0 +1,45 @@
+"""Replaces the harness's modules by objects that agree with everything.
+
+id: F6
+tier: cpu
+task: softmax
+expect: tampering, torch_fallback, decoy_kernel, no_kernel, runtime_error, import_error, wrong_value, crash
+"""
+# ruff: noqa
+
+import sys
+import types
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def softmax_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    i = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * n + i, mask=i < n, other=-float("inf"))
+    e = tl.exp(x - tl.max(x, axis=0))
+    tl.store(out_ptr + row * n + i, e / tl.sum(e, axis=0), mask=i < n)
+
+
+def softmax(x):
+    out = torch.empty_like(x)
+    softmax_kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
+    return out
+
+
+class Agreeable(types.ModuleType):
+    def __getattr__(self, name):
+        return lambda *args, **kwargs: True
+
+
+for name in [name for name in sys.modules if name.startswith(("core.evaluation", "kernelmill"))]:
+    sys.modules[name] = Agreeable(name)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return softmax(x) * 0.5
