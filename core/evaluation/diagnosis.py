@@ -72,6 +72,8 @@ class KernelFrame(msgspec.Struct, kw_only=True):
 class TraceFrame(msgspec.Struct, kw_only=True):
     kernels: list[KernelFrame]
     reused: list[int]
+    changed: list[int] = []
+    """Draws whose output was another one when they were called again."""
 
 
 class Report(msgspec.Struct, kw_only=True):
@@ -254,6 +256,10 @@ def outputs(report: Report, draws: list[Draw], work: Work, may_mutate: bool, gho
         text = f"call {trace.reused[0] + 1}'s output was overwritten by a later call"
         detail = "Return a fresh tensor from every call; an internal workspace may be kept."
         return Finding(stage="correctness", category="output_reused", headline=text, detail=detail)
+    if trace.changed:
+        text = f"a later call with call {trace.changed[0] + 1}'s inputs gave another output"
+        detail = "An output may depend on nothing but the inputs and parameters of its own call."
+        return Finding(stage="correctness", category="nondeterministic", headline=text, detail=detail)
     return _ghost(report, draws[ghost], ghost)
 
 

@@ -120,6 +120,9 @@ class Host:
         if inputs is not None:
             self._inputs[variant] = self._remote.decode(inputs)
         args, kwargs = self._inputs[variant]
+        with remote.without_modes(), torch.no_grad(), remote.plainly():
+            for tensor in (*model.parameters(), *model.buffers()):  # they were written to: torch counts that
+                tensor.zero_()
         model.train(training)
         with torch.set_grad_enabled(grad):
             output = model(*args, **kwargs)

@@ -39,10 +39,16 @@ def _np_dtype(kind: Any, _table: dict[str, np.dtype] = _np_dtype_table()) -> np.
     return _table[kind.name]
 
 
+def _boolean(mask: Any) -> Any:
+    """The stock interpreter makes an integer of a scalar condition, and of a mask that one was joined with."""
+    return mask if mask.data.dtype == np.bool_ else Handle(mask.data.astype(np.bool_), tl.int1)
+
+
 def _masked_load(
     self: Any, ptrs: Any, mask: Any, other: Any, cache_modifier: Any, eviction_policy: Any, is_volatile: Any
 ) -> Any:
     """Parameters are named as in the stock interpreter, which passes some of them by name."""
+    mask = _boolean(mask)
     element = ptrs.get_element_ty()
     dtype = _np_dtype(element)
     real = TRACER.real_pointers(ptrs.data, mask.data, dtype.itemsize, store=False, load=True)
@@ -51,6 +57,7 @@ def _masked_load(
 
 
 def _masked_store(self: Any, ptrs: Any, value: Any, mask: Any, cache_modifier: Any, eviction_policy: Any) -> Any:
+    mask = _boolean(mask)
     itemsize = _np_dtype(ptrs.get_element_ty()).itemsize
     real = TRACER.real_pointers(ptrs.data, mask.data, itemsize, store=True, load=False, value=value.data)
     return interpreter._interpreter.store(real, value.data, mask.data)
@@ -66,6 +73,7 @@ def _atomic_cas(self: Any, ptr: Any, cmp: Any, val: Any, sem: Any, scope: Any) -
 def _atomic_rmw(self: Any, op: Any, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any) -> Any:
     if val.dtype.scalar == tl.bfloat16:
         raise UnsupportedError("bfloat16 atomics in the interpreter")
+    mask = _boolean(mask)
     real = TRACER.real_pointers(ptr.data, mask.data, _np_dtype(ptr.get_element_ty()).itemsize, store=True, load=True)
     order, kind = self.ir_sem_to_interpreter_sem[sem], self.ir_rmw_op_to_interpreter_rmw_op[op]
     return Handle(interpreter._interpreter.atomic_rmw(kind, real, val.data, mask.data, order), val.dtype.scalar)

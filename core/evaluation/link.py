@@ -30,6 +30,10 @@ class LinkClosed(EOFError):
     """The other process is gone."""
 
 
+class Garbled(ValueError):
+    """What arrived is no message."""
+
+
 class Link:
     """One end of the socket between host and executor; used by one thread."""
 
@@ -57,15 +61,20 @@ class Link:
         """The next message; LinkClosed at the end."""
         self.flush()
         head = self._stream.read(4)
-        length = int.from_bytes(head, "little")
-        if len(head) < 4 or length > MAX_MESSAGE_BYTES:
+        if len(head) < 4:
             raise LinkClosed
+        length = int.from_bytes(head, "little")
+        if length > MAX_MESSAGE_BYTES:
+            raise Garbled(f"a message of {length:,} bytes")
         body = self._stream.read(length)
         if len(body) < length:
             raise LinkClosed
-        message = _decode(body)
+        try:
+            message = _decode(body)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise Garbled(str(error)) from None
         if not isinstance(message, list) or not message:
-            raise LinkClosed
+            raise Garbled(f"a {type(message).__name__} instead of a message")
         return message
 
     def ask(self, *message: Any) -> list[Any]:

@@ -8,6 +8,7 @@ import contextlib
 import os
 import socket
 import sys
+import time
 import traceback
 
 import torch
@@ -35,8 +36,18 @@ def run(walls: sandbox.Walls, limits: sandbox.Limits, slot: int, folder: str, jo
     path = os.path.join(folder, "candidate.py")
     finished = executor.Executor(channel, host_link, job, data, path).run()
     if not finished:  # the host went without a word
-        channel.send({"host_ended": os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])})
+        channel.send({"host_ended": _exit_code(child)})
     ours.close()
+
+
+def _exit_code(child: int) -> int:
+    """How the host ended; a host that closed its link and lives on ended badly."""
+    for _ in range(100):
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.02)
+    return 1
 
 
 def _host(

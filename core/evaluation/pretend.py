@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch._library.custom_ops import CustomOpDef
 from torch.overrides import TorchFunctionMode
 from triton.backends.compiler import GPUTarget
 from triton.runtime.driver import driver
@@ -28,11 +29,18 @@ def _here(device: Any) -> Any:
     return device
 
 
+def _named_meta(device: Any) -> bool:
+    """Whether the candidate, not we, asks for the device that holds no data."""
+    return isinstance(device, (str, torch.device)) and device is not META and str(device) == "meta"
+
+
 class PretendCuda(TorchFunctionMode):
     """Device arguments, whatever they name, mean the one that there is."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
+        if any(_named_meta(device) for device in (kwargs.get("device"), *args[1:2])):
+            raise RuntimeError("a tensor on device 'meta' holds no data")
         if kwargs.get("device") is not None:
             kwargs["device"] = META
         if len(args) > 1 and getattr(func, "__name__", "") == "to":
@@ -112,6 +120,9 @@ def pretend_gpu(remote: Remote) -> None:
         "numpy": _escape("numpy()"),
         "__array__": _escape("NumPy"),
         "__dlpack__": _escape("DLPack"),
+        "__cuda_array_interface__": property(_escape("__cuda_array_interface__")),
+        "apply_": _escape("apply_()"),
+        "map_": _escape("map_()"),
         "__repr__": lambda self, **kwargs: f"tensor(..., device='cuda:0', size={tuple(self.shape)}, dtype={self.dtype})",
         "__deepcopy__": _deepcopy,
         "__reduce_ex__": _escape("pickle"),
@@ -129,6 +140,8 @@ def pretend_gpu(remote: Remote) -> None:
     torch.nn.Module.to = module_to  # type: ignore[method-assign]
     from_numpy = torch.from_numpy
     torch.from_numpy = lambda array: from_numpy(array).clone()
+    # Calling one of the candidate's own operators through torch would import the whole of torch._dynamo first.
+    CustomOpDef.__call__ = lambda self, *args, **kwargs: self._init_fn(*args, **kwargs)  # type: ignore[method-assign]
     _pretend_cuda_module()
 
 

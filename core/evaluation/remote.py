@@ -20,6 +20,8 @@ _LOCAL = frozenset(("empty", "empty_like", "empty_strided", "new_empty", "new_em
 _UNWAITED = frozenset(("fill_", "zero_", "uniform_", "normal_"))
 """In place, and can't fail: not waited for either."""
 _MAX_TOLIST = 64
+_KEYS = ("CUDA", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
+"""Where an operator of the candidate's own may have its implementation."""
 
 
 class DataEscapeError(RuntimeError):
@@ -243,11 +245,14 @@ class RemoteTensors(TorchDispatchMode):
 
         schema = func._schema
         known = OPDEFS.get(schema.name)
-        if known is None:
-            raise RuntimeError(f"operator {schema.name} is not one of torch's: launch the kernel from Python")
-        implementation = known._backend_fns.get("cuda") or known._backend_fns.get(None) or known._init_fn
         with torch._C._EnableTorchFunction(), self:  # type: ignore[attr-defined]
-            return implementation(*args, **kwargs)
+            if known is not None:
+                return (known._backend_fns.get("cuda") or known._init_fn)(*args, **kwargs)
+            for name in _KEYS:
+                key = getattr(torch._C.DispatchKey, name)
+                if torch._C._dispatch_has_kernel_for_dispatch_key(schema.name, key):
+                    return func._op_dk(key, *args, **kwargs)
+        raise RuntimeError(f"operator {schema.name} has no implementation for CUDA")
 
 
 def tolist(remote: Remote, tensor: torch.Tensor) -> Any:
