@@ -110,8 +110,9 @@ def _program(kind: Filter, threads: bool) -> list[tuple[int, int, int, int]]:
         code += _when(_CLONE[column], 0, [(_ANY_BIT, 0, 1, linux.NAMESPACES), refuse])
     else:
         code += _when(_CLONE[column], 0, [(_ANY_BIT, 1, 0, linux.CLONE_THREAD), refuse])
-        # abort() signals its own process.
+        # abort() signals its own process. SIGKILL and SIGSTOP from oneself would look like memory or time that ran out.
         code += _when(_TGKILL[column], 0, [(_EQUAL, 1, 0, os.getpid()), refuse])
+        code += _when(_TGKILL[column], 2, [(_EQUAL, 0, 1, 9), refuse, (_EQUAL, 0, 1, 19), refuse])
         code += _when(_PRLIMIT[column], 0, [(_EQUAL, 1, 0, 0), refuse])
     if kind != "executor":
         for call, argument, values in ((_PRCTL, 0, _PRCTL_REFUSED), (_FCNTL, 1, _FCNTL_REFUSED),
