@@ -4,7 +4,7 @@ executor   runs operators and kernels for a candidate; no candidate code in it. 
 host       imports the candidate. As the executor, and: nothing that holds memory outside its address space
            (memory files), nothing that reaches the executor (signals by any road, foreign limits or priorities), and
            the death with its parent can't be undone.
-compile    as the host, but new processes and memory files are allowed: the compiler runs an assembler.
+compile    as the host, but new processes are allowed: the compiler runs an assembler.
 
 Calls that are refused answer EPERM, so that a candidate gets a Python exception instead of a dead process.
 """
@@ -99,7 +99,7 @@ def _program(kind: Filter, threads: bool) -> list[tuple[int, int, int, int]]:
         refused.update(FORKS)
         if not threads:
             refused["clone"] = _CLONE
-    if kind == "host":
+    if kind != "executor":
         refused.update(MEMORY)
     for numbers in refused.values():
         if numbers[column] >= 0:

@@ -34,7 +34,7 @@ REFUSED = {
     "surrogate": ("class ModelNew: pass\nx = '\ud800'", "syntax_error"),
     "surrogate_in_comment": ("class ModelNew: pass\n# \udfff", "syntax_error"),
     "mixed_indentation": ("class ModelNew:\n\tx = 1\n        y = 1", "syntax_error"),
-    "late_future": ("import torch\nclass ModelNew: pass\nfrom __future__ import annotations", "no_kernel, syntax_error"),
+    "late_future": ("import torch\nclass ModelNew: pass\nfrom __future__ import division", "no_kernel, syntax_error"),
     "deep_brackets": ("x = " + "(" * 300 + ")" * 300, "syntax_error"),
     "deep_minus": ("x = " + "-" * 100_000 + "1", "syntax_error"),
     "deep_attributes": ("class ModelNew: pass\nx = a" + ".b" * 100_000, "syntax_error, no_kernel"),
