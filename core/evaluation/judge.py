@@ -21,6 +21,7 @@ from core.evaluation.findings import Finding, feedback_text
 from core.evaluation.reference import Reference, TooLargeError, mutates_inputs
 from core.evaluation.screens import screen
 from core.evaluation.settings import JudgeSettings
+from core.evaluation.source_text import without_mark
 from core.evaluation.spawn import Outcome, Zygote, ZygoteError
 from core.evaluation.verdict import Verdict
 from core.tasks.format import TaskError
@@ -97,6 +98,7 @@ class Judge:
         return msgspec.structs.replace(verdict, wall_s=round(time.monotonic() - started, 4))
 
     def _judge(self, task: Task, candidate: str, key: str) -> Verdict:
+        candidate = without_mark(candidate)
         refused, screens = screen(candidate)
         if refused is not None:
             return self._failed(key, refused, screens, tier="static")

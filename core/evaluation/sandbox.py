@@ -157,7 +157,7 @@ def _limit(limits: Limits, walls: Walls) -> None:
         resource.RLIMIT_AS: _address_space + limits.memory_mb * 2**20,
         resource.RLIMIT_CPU: cpu,
         resource.RLIMIT_FSIZE: limits.tmp_mb * 2**20,
-        resource.RLIMIT_NOFILE: 256,
+        resource.RLIMIT_NOFILE: 128,
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_MSGQUEUE: 0,
         resource.RLIMIT_MEMLOCK: 0,

@@ -7,6 +7,7 @@ screen and left to the stages that watch behaviour: text checks alone both miss 
 import ast
 
 from core.evaluation.findings import Finding
+from core.evaluation.source_text import foreign_encoding
 
 MAX_SOURCE_BYTES = 256 * 1024
 _STATEMENTS: dict[type, str] = {ast.Try: "try_except", ast.Global: "global_state", ast.Nonlocal: "global_state"}
@@ -33,6 +34,10 @@ def screen(source: str) -> tuple[Finding | None, tuple[str, ...]]:
     if size > MAX_SOURCE_BYTES:
         text = f"the source has {size:,} bytes, more than {MAX_SOURCE_BYTES:,}"
         return Finding(stage="static", category="too_large", headline=text), ()
+    if encoding := foreign_encoding(source):
+        text = f"the source declares the encoding {encoding[:40]}; a candidate is UTF-8 text"
+        detail = "Leave the coding line out."
+        return Finding(stage="static", category="syntax_error", headline=text, detail=detail, line=1), ()
     try:
         tree = ast.parse(source)
     except SyntaxError as error:

@@ -4,7 +4,7 @@ executor   runs operators and kernels for a candidate; no candidate code in it. 
 host       imports the candidate. As the executor, and: nothing that holds memory outside its address space
            (memory files), nothing that reaches the executor (signals by any road, foreign limits or priorities), and
            the death with its parent can't be undone.
-compile    as the host, but new processes and memory files are allowed: the compiler runs an assembler.
+compile    as the host, but new processes are allowed: the compiler runs an assembler.
 
 Calls that are refused answer EPERM, so that a candidate gets a Python exception instead of a dead process.
 """
@@ -99,7 +99,7 @@ def _program(kind: Filter, threads: bool) -> list[tuple[int, int, int, int]]:
         refused.update(FORKS)
         if not threads:
             refused["clone"] = _CLONE
-    if kind == "host":
+    if kind != "executor":
         refused.update(MEMORY)
     for numbers in refused.values():
         if numbers[column] >= 0:
@@ -110,8 +110,9 @@ def _program(kind: Filter, threads: bool) -> list[tuple[int, int, int, int]]:
         code += _when(_CLONE[column], 0, [(_ANY_BIT, 0, 1, linux.NAMESPACES), refuse])
     else:
         code += _when(_CLONE[column], 0, [(_ANY_BIT, 1, 0, linux.CLONE_THREAD), refuse])
-        # abort() signals its own process.
+        # abort() signals its own process. SIGKILL and SIGSTOP from oneself would look like memory or time that ran out.
         code += _when(_TGKILL[column], 0, [(_EQUAL, 1, 0, os.getpid()), refuse])
+        code += _when(_TGKILL[column], 2, [(_EQUAL, 0, 1, 9), refuse, (_EQUAL, 0, 1, 19), refuse])
         code += _when(_PRLIMIT[column], 0, [(_EQUAL, 1, 0, 0), refuse])
     if kind != "executor":
         for call, argument, values in ((_PRCTL, 0, _PRCTL_REFUSED), (_FCNTL, 1, _FCNTL_REFUSED),

@@ -41,7 +41,9 @@ class Outcome(msgspec.Struct, kw_only=True):
     frames: list[tuple[dict[str, Any], bytes]]
     """(header, blob) in order; whatever the child wrote."""
     garbled: bool = False
-    """The result pipe held something else than frames, or too much."""
+    """The result pipe held something else than frames."""
+    oversized: bool = False
+    """It sent more than the outputs can hold; the child was ended there."""
     timed_out: bool = False
     flooded: bool = False
     """It printed far too much."""
@@ -247,13 +249,13 @@ class Zygote:
                 else:
                     received += data
                     if len(received) > result_limit and not killed_at:
-                        outcome.garbled = True
+                        outcome.oversized = True
                         killed_at = self._kill(now)
         for fd, into in ((result, received), (output, printed)):
             while data := _read(fd, buffer):
                 into += data if into is received else data[: max(0, output_limit - len(printed))]
                 if len(received) > result_limit:
-                    outcome.garbled = True
+                    outcome.oversized = True
                     break
         outcome.code, outcome.peak_mb, outcome.cpu_s = exited.code, exited.peak_mb, exited.cpu_s
         outcome.wall_s = time.monotonic() - started
@@ -264,8 +266,8 @@ class Zygote:
             raise ZygoteError(f"the candidate's sandbox could not be built: {outcome.output.strip()[-1500:]}")
         outcome.frames, whole = _frames(received)
         # A child that was killed may have been in the middle of a frame.
-        if outcome.garbled or (not whole and not killed_at and exited.code == 0):
-            raise ZygoteError("what came back from the executor can't be read")
+        if not whole and not killed_at and not outcome.oversized and exited.code == 0:
+            raise ZygoteError("what came back from the confined process can't be read")
         return outcome
 
     def _kill(self, now: float) -> float:
