@@ -49,10 +49,15 @@ class _Answer(msgspec.Struct, kw_only=True):
 
 
 class CompileStage:
-    """A zygote without the interpreter; started only where a target is set."""
+    """A zygote without the interpreter; started only where a target is set.
 
-    def __init__(self, settings: JudgeSettings, walls: sandbox.Walls, slot: int) -> None:
+    All launches share `compile_wall_s`; one of several may take `launch_share` of it in processor time, so that the
+    others have some.
+    """
+
+    def __init__(self, settings: JudgeSettings, walls: sandbox.Walls, slot: int, launch_share: float = 0.5) -> None:
         self._settings = settings
+        self._launch_share = launch_share
         self._target = parse_target(settings.target)
         self.zygote = Zygote("compile", walls, slot)
 
@@ -69,8 +74,7 @@ class CompileStage:
             refused = resources.launch_options(launch.options, definition.name, definition.line, settings.target)
             if refused is not None:
                 return CompileReport(finding=_quoting(refused, lines))
-        # One launch of several gets half of the time, so that the others have some.
-        share = settings.compile_wall_s if len(launches) == 1 else settings.compile_wall_s / 2
+        share = settings.compile_wall_s * (1.0 if len(launches) == 1 else self._launch_share)
         header = {
             "definitions": msgspec.to_builtins(definitions),
             "launches": msgspec.to_builtins(launches),

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import torch
 import triton
-import triton.language as tl
 import triton.language as L
+import triton.language as tl
 from triton.language import load as fetch
 from triton.language.extra import libdevice
 from triton.language.extra.libdevice import erf
