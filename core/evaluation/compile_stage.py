@@ -46,6 +46,7 @@ class _Answer(msgspec.Struct, kw_only=True):
     compiled: dict[str, int] | None = None
     error: _Error | None = None
     skipped: str = ""
+    ended: int = 0
 
 
 class CompileStage:
@@ -113,6 +114,10 @@ class CompileStage:
             except (msgspec.ValidationError, IndexError, TypeError):
                 return CompileReport(finding=_tampering())
             answered.add(answer.launch)
+            if answer.ended == -_SIGPROF:
+                return CompileReport(finding=_timeout(definitions, launch, target, share_s))
+            if answer.ended:
+                return CompileReport(finding=_crash(definitions, launch, target, answer.ended, outcome.output))
             if answer.error is not None:
                 return CompileReport(finding=self._refusal(answer.error, compiled.kernel, outcome.output))
             if answer.skipped:
@@ -123,12 +128,14 @@ class CompileStage:
                 return CompileReport(finding=refused)
             used.append(compiled)
         phase = min(phase, len(launches) - 1)
-        if outcome.timed_out or outcome.code == -_SIGPROF:
-            limit = self._settings.compile_wall_s if outcome.timed_out else share_s
+        if outcome.timed_out:
+            limit = self._settings.compile_wall_s
             return CompileReport(finding=_timeout(definitions, launches[phase], target, limit))
         missing = sorted(set(range(len(launches))) - answered)
         if missing:
-            return CompileReport(finding=_crash(definitions, launches[missing[0]], target, outcome))
+            return CompileReport(
+                finding=_crash(definitions, launches[missing[0]], target, outcome.code, outcome.output)
+            )
         notes = tuple(text for text in map(resources.note, used) if text)
         return CompileReport(compiled=bool(used), kernels=tuple(used), notes=notes, skipped=tuple(skipped))
 
@@ -173,10 +180,10 @@ def _timeout(definitions: dict[str, KernelDefinition], launch: Launch, target: s
     return _fail("compile_timeout", text, detail, definition.line)
 
 
-def _crash(definitions: dict[str, KernelDefinition], launch: Launch, target: str, outcome: Outcome) -> Finding:
+def _crash(definitions: dict[str, KernelDefinition], launch: Launch, target: str, code: int, output: str) -> Finding:
     definition = definitions[launch.kernel]
-    told = compiler_text.printed_errors(outcome.output)
-    ending = f"signal {-outcome.code}" if outcome.code < 0 else f"exit {outcome.code}"
+    told = compiler_text.printed_errors(output)
+    ending = f"signal {-code}" if code < 0 else f"exit {code}"
     text = told[0].text if told else f"the compiler ended ({ending}) on {definition.name} for {target}"
     line = told[0].line if told and told[0].file.startswith("kernel_") else definition.line
     return _fail(

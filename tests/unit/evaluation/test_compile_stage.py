@@ -158,10 +158,12 @@ def test_an_option_of_the_other_vendor_is_refused(stage: CompileStage) -> None:
     )
 
 
-def test_spilled_registers_are_a_note(nvidia: CompileStage) -> None:
-    report = dot(nvidia, 128, 128, 32, num_warps=1)
+def test_spilled_registers_are_a_note(stage: CompileStage) -> None:
+    report = dot(stage, 64, 256, 16, num_warps=1)
     assert report.finding is None and report.compiled
-    assert "spills" in report.notes[0] and report.kernels[0].spill_bytes > 0
+    used = report.kernels[0]
+    assert used.spill_bytes > 0 or "hip" in stage._settings.target
+    assert bool(report.notes) == (used.spill_bytes > 0 or used.stack_bytes > 0)
 
 
 def test_arguments_that_cannot_be_described_are_skipped(stage: CompileStage) -> None:
