@@ -76,7 +76,7 @@ def stage() -> Iterator[CudaStage]:
     zygote = Zygote("compile", sandbox.probe(), 95)
     zygote.start()
     zygote.wait_ready()
-    yield CudaStage(JudgeSettings(target="cuda:90"), zygote)
+    yield CudaStage(JudgeSettings(target="cuda:90", compile_wall_s=300.0), zygote)
     zygote.stop()
 
 
