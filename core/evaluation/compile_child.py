@@ -9,16 +9,22 @@ options of that launch. One job, then frames:
     {"launch": n, "compiled": {shared_bytes, ...}}
     {"launch": n, "error": {"type", "message", "line"}}
     {"launch": n, "skipped": reason}                      what can't be described is never refused
+    {"launch": n, "ended": status}                        the compiler's process ended: minus SIGPROF is its time
 
-A job with `cuda` in place of `definitions` is CUDA C++ (`cuda_child`). One launch's compiler time is bounded by the
-kernel's own timer, which ends this process with SIGPROF however deep in the compiler it is.
+The first launch that is refused is the last one compiled. A job with `cuda` in place of `definitions` is CUDA C++
+(`cuda_child`). Each launch is compiled in a process of its own, whose processor time the kernel's timer bounds however
+deep in the compiler it is.
 """
 
 import ast
 import contextlib
 import io
+import os
 import re
 import signal
+import sys
+from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -32,6 +38,7 @@ from triton.runtime.driver import driver
 from core.evaluation import cuda_child, harness, kernel_load, ptxas
 from core.evaluation import kernel_source as source
 
+_REFUSED = 3
 _NUMERIC_OPTIONS = """
 num_warps num_stages num_ctas maxnreg enable_fp_fusion launch_cooperative_grid launch_pdl sanitize_overflow waves_per_eu
 matrix_instr_nonkdim kpack allow_flush_denorm schedule_hint enable_warp_specialization minRegAutoWS maxRegAutoWS
@@ -73,11 +80,44 @@ def run(job_fd: int, result_fd: int, folder: str) -> None:
         return
     for number, launch in enumerate(launches):
         channel.send({"phase": number})
-        signal.setitimer(signal.ITIMER_PROF, job["launch_cpu_s"])
+        work = partial(_answer, launch, kernels, definitions, target)
+        ended = _apart(work, channel, number, job["launch_cpu_s"])
+        if ended:
+            if ended != _REFUSED:
+                channel.send({"launch": number, "ended": ended})
+            return
+
+
+def _apart(work: Callable[[], dict[str, Any]], channel: harness.Channel, number: int, cpu_s: float) -> int:
+    """Do one launch in a process of its own and send its frame; how that process ended, minus the signal.
+
+    The timer's signal can't end this process, the first one of its PID namespace; and a compiler that aborts takes no
+    other launch with it.
+    """
+    pid = os.fork()
+    if pid == 0:
+        status = 1
         try:
-            channel.send({"launch": number, **_compile(launch, kernels, definitions, target)})
-        except Exception as error:  # the compiler raises many kinds
-            channel.send({"launch": number, "error": _describe(error, launch, kernels, definitions)})
+            signal.setitimer(signal.ITIMER_PROF, cpu_s)
+            answer = work()
+            channel.send({"launch": number, **answer})
+            status = _REFUSED if "error" in answer else 0
+        finally:
+            sys.stdout.flush()
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def _answer(
+    launch: source.Launch,
+    kernels: dict[str, Any],
+    definitions: dict[str, source.KernelDefinition],
+    target: GPUTarget,
+) -> dict[str, Any]:
+    try:
+        return _compile(launch, kernels, definitions, target)
+    except Exception as error:  # the compiler raises many kinds
+        return {"error": _describe(error, launch, kernels, definitions)}
 
 
 def _compile(

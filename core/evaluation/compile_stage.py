@@ -46,13 +46,19 @@ class _Answer(msgspec.Struct, kw_only=True):
     compiled: dict[str, int] | None = None
     error: _Error | None = None
     skipped: str = ""
+    ended: int = 0
 
 
 class CompileStage:
-    """A zygote without the interpreter; started only where a target is set."""
+    """A zygote without the interpreter; started only where a target is set.
 
-    def __init__(self, settings: JudgeSettings, walls: sandbox.Walls, slot: int) -> None:
+    All launches share `compile_wall_s`; one of several may take `launch_share` of it in processor time, so that the
+    others have some.
+    """
+
+    def __init__(self, settings: JudgeSettings, walls: sandbox.Walls, slot: int, launch_share: float = 0.5) -> None:
         self._settings = settings
+        self._launch_share = launch_share
         self._target = parse_target(settings.target)
         self.zygote = Zygote("compile", walls, slot)
 
@@ -69,8 +75,7 @@ class CompileStage:
             refused = resources.launch_options(launch.options, definition.name, definition.line, settings.target)
             if refused is not None:
                 return CompileReport(finding=_quoting(refused, lines))
-        # One launch of several gets half of the time, so that the others have some.
-        share = settings.compile_wall_s if len(launches) == 1 else settings.compile_wall_s / 2
+        share = settings.compile_wall_s * (1.0 if len(launches) == 1 else self._launch_share)
         header = {
             "definitions": msgspec.to_builtins(definitions),
             "launches": msgspec.to_builtins(launches),
@@ -109,6 +114,10 @@ class CompileStage:
             except (msgspec.ValidationError, IndexError, TypeError):
                 return CompileReport(finding=_tampering())
             answered.add(answer.launch)
+            if answer.ended == -_SIGPROF:
+                return CompileReport(finding=_timeout(definitions, launch, target, share_s))
+            if answer.ended:
+                return CompileReport(finding=_crash(definitions, launch, target, answer.ended, outcome.output))
             if answer.error is not None:
                 return CompileReport(finding=self._refusal(answer.error, compiled.kernel, outcome.output))
             if answer.skipped:
@@ -119,12 +128,14 @@ class CompileStage:
                 return CompileReport(finding=refused)
             used.append(compiled)
         phase = min(phase, len(launches) - 1)
-        if outcome.timed_out or outcome.code == -_SIGPROF:
-            limit = self._settings.compile_wall_s if outcome.timed_out else share_s
+        if outcome.timed_out:
+            limit = self._settings.compile_wall_s
             return CompileReport(finding=_timeout(definitions, launches[phase], target, limit))
         missing = sorted(set(range(len(launches))) - answered)
         if missing:
-            return CompileReport(finding=_crash(definitions, launches[missing[0]], target, outcome))
+            return CompileReport(
+                finding=_crash(definitions, launches[missing[0]], target, outcome.code, outcome.output)
+            )
         notes = tuple(text for text in map(resources.note, used) if text)
         return CompileReport(compiled=bool(used), kernels=tuple(used), notes=notes, skipped=tuple(skipped))
 
@@ -169,10 +180,10 @@ def _timeout(definitions: dict[str, KernelDefinition], launch: Launch, target: s
     return _fail("compile_timeout", text, detail, definition.line)
 
 
-def _crash(definitions: dict[str, KernelDefinition], launch: Launch, target: str, outcome: Outcome) -> Finding:
+def _crash(definitions: dict[str, KernelDefinition], launch: Launch, target: str, code: int, output: str) -> Finding:
     definition = definitions[launch.kernel]
-    told = compiler_text.printed_errors(outcome.output)
-    ending = f"signal {-outcome.code}" if outcome.code < 0 else f"exit {outcome.code}"
+    told = compiler_text.printed_errors(output)
+    ending = f"signal {-code}" if code < 0 else f"exit {code}"
     text = told[0].text if told else f"the compiler ended ({ending}) on {definition.name} for {target}"
     line = told[0].line if told and told[0].file.startswith("kernel_") else definition.line
     return _fail(

@@ -19,6 +19,7 @@ from core.evaluation import harness
 
 _KEPT_CHARS = 64 * 1024
 _TORCH_HEADERS = ("torch/types.h", "torch/extension.h", "torch/all.h", "torch/torch.h", "ATen/ATen.h")
+_NAMES_TORCH = re.compile(r"#\s*include\s*[<\"](?:torch|ATen)/")
 _NEEDS_ALL = re.compile(r"\b(?:PYBIND11_MODULE|py::|pybind11::|torch::nn\b|torch::autograd\b|TORCH_LIBRARY)")
 _FEW = """#pragma once
 #include <optional>
@@ -53,7 +54,7 @@ def run(job: dict[str, Any], channel: harness.Channel, folder: str) -> None:
             target.write(file["text"])
         all_headers = [f"-I{include}" for include in job["includes"]]
         ways = [("all", all_headers)]
-        if not _NEEDS_ALL.search(file["text"]):
+        if _NAMES_TORCH.search(file["text"]) and not _NEEDS_ALL.search(file["text"]):
             few = os.path.join(folder, "few")
             _write_few(few, file["text"], job["includes"][0])
             ways.insert(0, ("few", [f"-I{few}", *all_headers]))

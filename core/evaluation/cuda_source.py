@@ -4,6 +4,7 @@ Recorded in the process that imports the candidate (`cuda_capture`), compiled in
 be said of it from its text alone; a text check here refuses only what can never link.
 """
 
+import ast
 import re
 
 import msgspec
@@ -32,10 +33,24 @@ class Extension(msgspec.Struct, frozen=True, kw_only=True):
     """torch's headers are put in front, as `load_inline` does unless told otherwise."""
 
 
+def uses_extensions(source: str) -> bool:
+    """Whether a candidate names torch's extension builder, by import or by attribute."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom):
+            names = [node.module or "", *(alias.name for alias in node.names)]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            names = [node.attr] if isinstance(node, ast.Attribute) else []
+        if any("cpp_extension" in name.split(".") for name in names):
+            return True
+    return False
+
+
 def allowed_flags(flags: tuple[str, ...]) -> list[str]:
     """Flags that change what the compiler accepts or makes; others (plugins, files, architectures) are left out."""
     kept = []
-    for flag, following in zip(flags, (*flags[1:], ""), strict=True):
+    for flag, following in zip(flags, [*flags[1:], ""], strict=False):
         if _ALLOWED_FLAG.fullmatch(flag):
             kept.append(flag)
         elif flag in ("-maxrregcount", "--maxrregcount") and following.isdigit():

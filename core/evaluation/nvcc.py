@@ -57,22 +57,36 @@ def find_toolchain() -> Toolchain | str:
         return "torch is not installed"
     root = os.path.join(torch.submodule_search_locations[0], "include")
     includes = (root, os.path.join(root, "torch", "csrc", "api", "include"), sysconfig.get_path("include"))
+    home = _home(nvcc)
     readable = sandbox.readable_paths()
-    for path in (nvcc, cxx, *includes):
+    for path in (nvcc, home, cxx, *includes):
         if not any(path == folder or path.startswith(folder + "/") for folder in readable):
-            return f"{path} is outside of what the sandbox shows: {INSTALL}"
-    beside = os.path.join(os.path.dirname(os.path.dirname(nvcc)), "include")
-    system = tuple(
-        path for path in (beside, "/usr/include", "/usr/lib/gcc", "/usr/local/include") if os.path.isdir(path)
+            return f"{path or nvcc} is outside of what the sandbox shows: {INSTALL}"
+    system = [os.path.join(home, "include"), "/usr/include", "/usr/local/include", "/usr/lib/gcc"]
+    return Toolchain(
+        nvcc=nvcc,
+        cxx=cxx,
+        version=version(nvcc),
+        includes=includes,
+        system_includes=tuple(path for path in system if os.path.isdir(path)),
     )
-    return Toolchain(nvcc=nvcc, cxx=cxx, version=version(nvcc), includes=includes, system_includes=system)
+
+
+def _home(nvcc: str) -> str:
+    """The toolkit's folder as nvcc itself knows it: what is on the PATH may be a script that starts another one."""
+    match = re.search(r"^#\$ TOP=(.+)$", _ask(nvcc, "--dryrun", "-c", "x.cu"), re.MULTILINE)
+    return os.path.realpath(match[1]) if match else ""
+
+
+def _ask(nvcc: str, *arguments: str) -> str:
+    try:
+        done = subprocess.run([nvcc, *arguments], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout + done.stderr
 
 
 def version(nvcc: str) -> str:
     """`13.0` for a working nvcc, "" for one that does not answer."""
-    try:
-        answer = subprocess.run([nvcc, "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
-    except OSError:
-        return ""
-    match = re.search(r"release (\d+\.\d+)", answer)
+    match = re.search(r"release (\d+\.\d+)", _ask(nvcc, "--version"))
     return match[1] if match else ""

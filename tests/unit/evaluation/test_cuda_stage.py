@@ -1,0 +1,231 @@
+"""CUDA C++ candidates without a GPU: recorded where they are imported, compiled by nvcc, never run."""
+
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import msgspec
+import pytest
+
+from core.evaluation import cuda_capture, cuda_source, sandbox
+from core.evaluation.cuda_source import Extension
+from core.evaluation.cuda_stage import CudaStage
+from core.evaluation.findings import feedback_text
+from core.evaluation.nvcc import find_toolchain
+from core.evaluation.settings import JudgeSettings
+from core.evaluation.spawn import Zygote
+
+needs_nvcc = pytest.mark.skipif(isinstance(find_toolchain(), str), reason=f"{find_toolchain()}")
+SOURCE = '''
+import torch
+from torch.utils.cpp_extension import load_inline
+
+cuda = r"""
+#include <cuda_runtime.h>
+__global__ void double_kernel(const float* x, float* out, int n) {
+    __shared__ float tile[256];
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    tile[threadIdx.x] = i < n ? x[i] : 0.f;
+    __syncthreads();
+    DEVICE
+    if (i < n) out[i] = 2.f * tile[threadIdx.x];
+}
+void launch(long x, long out, long n) {
+    HOST
+    double_kernel<<<(n + 255) / 256, 256>>>((const float*)x, (float*)out, n);
+}
+"""
+cpp = "void launch(long x, long out, long n);"
+extension = load_inline(
+    name="double", cpp_sources=cpp, cuda_sources=cuda, functions=FUNCTIONS, no_implicit_headers=True,
+    extra_cuda_cflags=["-O3", "--use_fast_math", "-I/etc", "--compiler-bindir=/bin/sh", "-maxrregcount", "64"],
+)
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        extension.launch(x.data_ptr(), x.data_ptr(), x.numel())
+        return x
+'''  # fmt: skip
+
+
+def candidate(device: str = "", host: str = "", functions: str = '["launch"]') -> str:
+    return SOURCE.replace("DEVICE", device).replace("HOST", host).replace("FUNCTIONS", functions)
+
+
+def capture(source: str) -> tuple[list[Extension], dict[str, Any]]:
+    """What the candidate's import records, and its namespace."""
+    import torch.utils
+
+    frames: list[dict[str, Any]] = []
+    before = sys.modules.get("torch.utils.cpp_extension")
+    cuda_capture.install(frames.append)
+    namespace: dict[str, Any] = {}
+    try:
+        exec(compile(source, "candidate.py", "exec"), namespace)
+    finally:
+        if before is None:
+            del sys.modules["torch.utils.cpp_extension"], torch.utils.cpp_extension
+        else:
+            sys.modules["torch.utils.cpp_extension"] = torch.utils.cpp_extension = before
+    return msgspec.convert([frame["extension"] for frame in frames], list[Extension]), namespace
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[CudaStage]:
+    zygote = Zygote("compile", sandbox.probe(), 95)
+    zygote.start()
+    zygote.wait_ready()
+    yield CudaStage(JudgeSettings(target="cuda:90", compile_wall_s=300.0), zygote)
+    zygote.stop()
+
+
+def judge(stage: CudaStage, source: str) -> Any:
+    extensions, _ = capture(source)
+    return stage.check(extensions, source)
+
+
+def test_load_inline_is_recorded_and_its_functions_need_a_gpu() -> None:
+    extensions, namespace = capture(candidate())
+    assert [extension.name for extension in extensions] == ["double"]
+    assert extensions[0].functions == ("launch",) and "double_kernel" in extensions[0].cuda_sources[0]
+    assert cuda_source.allowed_flags(extensions[0].cuda_flags) == ["-O3", "--use_fast_math", "-maxrregcount=64"]
+    assert isinstance(namespace["extension"], ModuleType)
+    with pytest.raises(cuda_capture.NeedsGpuError, match="needs a GPU to run"):
+        namespace["extension"].launch(1, 2, 3)
+    with pytest.raises(AttributeError):
+        namespace["extension"].lunch(1, 2, 3)
+
+
+def test_load_reads_the_files_that_the_candidate_wrote(tmp_path: Any) -> None:
+    path = tmp_path / "k.cu"
+    source = f"""
+from torch.utils.cpp_extension import load
+open({str(path)!r}, "w").write("__global__ void k() {{}}")
+load(name="k", sources=[{str(path)!r}])
+"""
+    extensions, _ = capture(source)
+    assert extensions[0].cuda_sources == ("__global__ void k() {}",)
+
+
+def test_too_much_source_is_refused_where_it_is_recorded() -> None:
+    with pytest.raises(RuntimeError, match="bytes of source, more than"):
+        capture('from torch.utils.cpp_extension import load_inline\nload_inline("x", "", cuda_sources="/" * 10**6)')
+
+
+def test_without_a_cuda_target_or_source_there_is_nothing_to_compile() -> None:
+    zygote = Zygote("compile", sandbox.probe(), 96)
+    amd = CudaStage(JudgeSettings(target="hip:gfx942"), zygote).check([], "")
+    assert amd.finding is not None and amd.finding.kind == "unsupported" and not amd.compiled
+    nothing = CudaStage(JudgeSettings(target="cuda:90"), zygote).check([], "").finding
+    assert nothing is not None and (nothing.kind, nothing.category) == ("fail", "no_kernel")
+
+
+@pytest.mark.parametrize(
+    ("source", "uses"),
+    [
+        ("from torch.utils.cpp_extension import load_inline", True),
+        ("import torch.utils.cpp_extension as e", True),
+        ("import torch\ntorch.utils.cpp_extension.load()", True),
+        ("from torch.utils import cpp_extension", True),
+        ("import torch  # cpp_extension\nx = 'cpp_extension'", False),
+    ],
+)
+def test_candidates_that_build_extensions_are_known_by_their_text(source: str, uses: bool) -> None:
+    assert cuda_source.uses_extensions(source) is uses
+
+
+@pytest.mark.parametrize(
+    ("cpp", "cuda", "functions", "message"),
+    [
+        ("void f();", "void f() {}", ("g",), "g is in `functions`, but cpp_sources does not declare it"),
+        ("void f();", "void g() {}", ("f",), "f is declared in cpp_sources, but cuda_sources does not define it"),
+        ("void f(); // g", "void f() {}", ("g",), "g is in `functions`"),
+        ("void f();", "void f() {}", ("f",), ""),
+        ("void f() {}", "__global__ void k() {}", ("f",), ""),
+        ("#define F void f();\nF", "void f() {}", ("f",), ""),
+    ],
+)
+def test_what_can_never_link_is_told_from_the_text(cpp: str, cuda: str, functions: Any, message: str) -> None:
+    reason = cuda_source.unlinkable(Extension(name="e", cpp_sources=(cpp,), cuda_sources=(cuda,), functions=functions))
+    assert (message in reason) if message else reason == ""
+
+
+@needs_nvcc
+def test_what_compiles_is_unsupported_and_compiled(stage: CudaStage) -> None:
+    report = judge(stage, candidate())
+    assert report.compiled and report.finding.kind == "unsupported"
+    assert "compiles for sm_90; needs a GPU to run" in report.finding.headline
+    used = report.kernels[0]
+    assert used.kernel == "double_kernel" and used.shared_bytes == 1024 and used.registers > 0
+
+
+@needs_nvcc
+@pytest.mark.parametrize(
+    ("where", "code", "message"),
+    [
+        ("device", "float q = flaot(3);", 'identifier "flaot" is undefined'),
+        ("device", "float q = 3", 'expected a ";"'),
+        ("host", "undeclared(3);", 'identifier "undeclared" is undefined'),
+        ("device", 'asm("nonsense.f32 %r1;");', "ptxas: "),
+        ("host", '#include "/etc/passwd"', "No such file or directory"),
+    ],
+)
+def test_nvccs_message_comes_with_the_candidates_line(stage: CudaStage, where: str, code: str, message: str) -> None:
+    source = candidate(**{where: code})
+    report = judge(stage, source)
+    assert report.finding.category == "compile_error" and not report.compiled
+    assert message in report.finding.headline
+    if "ptxas" not in message:
+        near = source[: source.index(code)].count("\n") + 1
+        assert report.finding.line in (near, near + 1)
+
+
+@needs_nvcc
+def test_static_shared_memory_is_refused_with_both_numbers(stage: CudaStage) -> None:
+    report = judge(stage, candidate(device="__shared__ float t[20000]; t[i] = x[i]; __syncthreads(); out[0] = t[n];"))
+    assert report.finding.category == "shared_memory"
+    assert "shared memory 81,024 B > 49,152 B" in feedback_text(report.finding, "compact")
+    assert "double_kernel" in report.finding.code
+
+
+@needs_nvcc
+def test_local_memory_of_a_thread_is_a_note(stage: CudaStage) -> None:
+    report = judge(stage, candidate(device="float many[1000]; for (int j = 0; j < n; j++) many[j % 1000] = j + x[j];"
+                                           " out[i] = many[n % 1000] + many[i % 1000];"))  # fmt: skip
+    assert report.compiled and "local memory" in report.notes[0]
+
+
+@needs_nvcc
+def test_source_without_a_kernel_has_none(stage: CudaStage) -> None:
+    source = """
+from torch.utils.cpp_extension import load_inline
+load_inline("x", "void f();", cuda_sources="void f() {}", functions=["f"], no_implicit_headers=True)
+"""
+    assert judge(stage, source).finding.category == "no_kernel"
+
+
+@needs_nvcc
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_torch_headers_few_or_all(stage: CudaStage) -> None:
+    source = """
+from torch.utils.cpp_extension import load_inline
+cuda = '''
+__global__ void k(const float* x, float* out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = x[i];
+}
+torch::Tensor copy(torch::Tensor x) {
+    TORCH_CHECK(x.scalar_type() == torch::kFloat32, "float32 only");
+    auto out = torch::empty_like(x);
+    k<<<1, 256>>>(x.data_ptr<float>(), out.data_ptr<float>(), x.numel());
+    return out.contiguous();
+}
+'''
+load_inline("x", "torch::Tensor copy(torch::Tensor x);", cuda_sources=cuda, functions=["copy"])
+"""
+    assert judge(stage, source).compiled
+    wrong = judge(stage, source.replace("torch::empty_like", "torch::empty_likee"))
+    assert 'namespace "torch" has no member "empty_likee"' in wrong.finding.headline
+    assert "empty_likee" in wrong.finding.code
