@@ -87,7 +87,8 @@ def plan(rng: random.Random, count: int, modes: list[bool], hidden: bool) -> lis
         roles.append("hidden" if hidden else "changed")
     if count > 3:
         roles.append("repeated")
-    roles += rng.choices(["changed", *(["hidden"] if hidden else [])], k=max(0, count - 4))  # type: ignore[arg-type]
+    further: list[Role] = ["changed", "hidden"] if hidden else ["changed"]
+    roles += rng.choices(further, k=max(0, count - 4))
     rng.shuffle(roles)
     first = min(roles.index("original"), roles.index("changed"))
     if "repeated" in roles and roles.index("repeated") < first:  # it needs a call to repeat
