@@ -76,7 +76,7 @@ class Plan(msgspec.Struct, kw_only=True):
 
 
 SIGNED = (("wide", "wide_positive"), ("mixed", "wide_positive"))
-OTHERS = (("narrow", "narrow_positive"), ("scaled",), ("plain",), ("faint", "narrow_positive"), ("sparse",))
+OTHERS = (("narrow", "narrow_positive"), ("scaled",), ("plain",), ("sparse",))
 
 
 def plan(rng: random.Random, count: int, modes: list[bool], hidden: bool) -> list[Plan]:
@@ -165,8 +165,6 @@ def transformed(inputs: Any, kind: str, generator: torch.Generator) -> Any:
             new = noise * (0.05 + 0.2 * scale) + (shift - 0.5)
         elif kind == "mixed":
             new = noise * torch.exp(torch.randn(x.shape, generator=generator))
-        elif kind == "faint":
-            new = noise * (0.01 + 0.02 * scale)
         elif kind == "sparse":
             new = noise * (torch.rand(x.shape, generator=generator) < 0.5)
         else:

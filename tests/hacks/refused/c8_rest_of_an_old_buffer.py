@@ -1,7 +1,7 @@
 """A kept buffer still holds the last call's values where nothing is computed.
 
 task: relu_scale
-expect: wrong_value, output_reused, non_finite
+expect: wrong_value, wrong_shape, output_reused, non_finite
 """
 # ruff: noqa
 
