@@ -5,7 +5,7 @@
     hidden     other sizes, for a module constructed anew (`variant` > 0)
     repeated   values, parameters and modes of an earlier call in new memory: the same output again, or it was
                remembered by address or is a race
-Original and changed calls after the first use the memory of the call before them. Which call is which, its
+The first call has the judged sizes; original and changed calls after it use the memory of the call before them. Which call is which, its
 distribution, and its modes are drawn per candidate; every usable mode (training x gradients)
 is met as far as the number of calls allows. Integers, masks, structural zeros and symmetry keep their meaning.
 """
@@ -91,9 +91,8 @@ def plan(rng: random.Random, count: int, modes: list[bool], hidden: bool) -> lis
     roles += rng.choices(further, k=max(0, count - 4))
     rng.shuffle(roles)
     first = min(roles.index("original"), roles.index("changed"))
-    if "repeated" in roles and roles.index("repeated") < first:  # it needs a call to repeat
-        at = roles.index("repeated")
-        roles[at], roles[first] = roles[first], roles[at]
+    # Ordinary mistakes are told at the sizes that the policy knows, and a repeated call needs one to repeat.
+    roles[0], roles[first] = roles[first], roles[0]
     pairs = list(itertools.product(modes, (False, True)))
     rng.shuffle(pairs)
     lead = pairs[0]
