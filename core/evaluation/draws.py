@@ -5,9 +5,9 @@
     hidden     other sizes, for a module constructed anew (`variant` > 0)
     repeated   values, parameters and modes of an earlier call in new memory: the same output again, or it was
                remembered by address or is a race
-The first call has the judged sizes; original and changed calls after it use the memory of the call before them. Which call is which, its
-distribution, and its modes are drawn per candidate; every usable mode (training x gradients)
-is met as far as the number of calls allows. Integers, masks, structural zeros and symmetry keep their meaning.
+The first call has the judged sizes; original and changed calls after it use the memory of the call before them. Which
+call is which, its distribution, and its modes are drawn per candidate; every usable mode (training x gradients) is met
+as far as the number of calls allows. Integers, masks, structural zeros and symmetry keep their meaning.
 """
 
 import itertools
