@@ -125,15 +125,15 @@ def _offset(got: torch.Tensor, wanted: torch.Tensor, bad: torch.Tensor, allowed:
         return f"Every element is off by {float(error.mean()):.4g}."
     if error.dim() < 2 or min(error.shape[-1], error.numel() // error.shape[-1]) < 2:
         return ""
+    if error.dim() >= 3:
+        planes, most = error.flatten(2), allowed.flatten(2)
+        if _close(planes, planes.mean((0, 2), keepdim=True).expand_as(planes), most):
+            return "The error is constant per channel: a term per channel (a bias?) is missing or wrong."
     lines, most = error.reshape(-1, error.shape[-1]), allowed.reshape(-1, error.shape[-1])
     if _close(lines, lines.mean(0, keepdim=True).expand_as(lines), most):
         return "The error is the same in every row: a term per column (a bias?) is missing or wrong."
     if _close(lines, lines.mean(1, keepdim=True).expand_as(lines), most):
         return "The error is constant along each row: a term per row is missing or wrong."
-    if error.dim() >= 3:
-        planes, most = error.flatten(2), allowed.flatten(2)
-        if _close(planes, planes.mean((0, 2), keepdim=True).expand_as(planes), most):
-            return "The error is constant per channel: a term per channel (a bias?) is missing or wrong."
     return ""
 
 

@@ -89,12 +89,11 @@ def namespace_with(source: str, name: str, profile: str, sizes: dict[str, int]) 
     """The task's source executed at a profile's sizes, some of them replaced where they are assigned."""
     tree = ast.parse(format.with_profile(source, profile, name))
     for node in tree.body:
-        targets = (
-            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-        )
-        for target in targets:
-            if isinstance(target, ast.Name) and target.id in sizes and getattr(node, "value", None) is not None:
-                node.value = ast.copy_location(ast.Constant(sizes[target.id]), node.value)  # type: ignore[union-attr]
+        if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
+            continue
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            if isinstance(target, ast.Name) and target.id in sizes:
+                node.value = ast.copy_location(ast.Constant(sizes[target.id]), node.value)
     namespace: dict[str, Any] = {"__name__": "kernelmill_task"}
     exec(compile(tree, f"<task {name}>", "exec"), namespace)
     return namespace

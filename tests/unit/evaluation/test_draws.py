@@ -56,7 +56,7 @@ def test_every_plan_can_be_carried_out(seed: int, count: int, modes: list[bool],
 
 
 def test_the_order_is_no_secret_told_twice() -> None:
-    orders = {tuple(part.role for part in draws.plan(random.Random(seed), 4, [True], True)) for seed in range(60)}
+    orders = {tuple(part.role for part in draws.plan(random.Random(seed), 4, [True], True)) for seed in range(300)}
     assert len(orders) >= 12
 
 
@@ -86,7 +86,7 @@ def test_calls_carry_what_they_need() -> None:
         assert not torch.equal(original.state["norm.weight"], by_role["changed"].state["norm.weight"])
 
 
-@pytest.mark.parametrize("kind", ["wide", "wide_positive", "narrow", "narrow_positive", "mixed", "faint", "sparse"])
+@pytest.mark.parametrize("kind", ["wide", "wide_positive", "narrow", "narrow_positive", "mixed", "sparse"])
 @given(st.integers(0, 2**31))
 @settings(max_examples=10, deadline=None)
 def test_inputs_keep_layout_and_meaning(kind: str, seed: int) -> None:
