@@ -8,17 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from core.tasks.format import TaskError
-from core.tasks.rows import make_task
+from core.tasks.rows import Refused, make_task, task_or_refusal
 from core.tasks.task import Task
 
 ANSWER = "_triton.py"
 
 
-def folder_tasks(path: Path, *, origin: str = "", backend: str = "triton") -> Iterator[Task]:
-    """All problems of the folder, by level and then by number or name.
+def folder_tasks(path: Path, *, origin: str = "", backend: str = "triton") -> Iterator[Task | Refused]:
+    """All problems of the folder, by level and then by number or name; a file that is not a task is a refusal.
 
     Raises:
-        TaskError: no such folder, no level folders in it, or a file that is not a task.
+        TaskError: no such folder, or no level folders in it.
     """
     if not path.is_dir():
         raise TaskError(
@@ -32,13 +32,17 @@ def folder_tasks(path: Path, *, origin: str = "", backend: str = "triton") -> It
         for file in sorted(folder.glob("*.py"), key=_by_number):
             if file.name.endswith(ANSWER) or file.name == "__init__.py":
                 continue
-            yield make_task(
-                name=f"l{level}_{file.stem}",
-                level=level,
-                origin=origin or path.name,
-                source=_text(file),
-                backend=backend,
-                where=f"{folder.name}/{file.name}" if origin else str(file),
+            where = f"{folder.name}/{file.name}" if origin else str(file)
+            yield task_or_refusal(
+                lambda file=file, level=level, where=where: make_task(
+                    name=f"l{level}_{file.stem}",
+                    level=level,
+                    origin=origin or path.name,
+                    source=_text(file),
+                    backend=backend,
+                    where=where,
+                ),
+                where,
             )
 
 
