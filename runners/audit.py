@@ -14,6 +14,7 @@ from runners.tasks import EPILOG, add_choice, read_source
 
 if TYPE_CHECKING:
     from core.tasks.audit import Audit
+    from core.tasks.rows import Refused
 
 
 def add_parser(subparsers: Any) -> None:
@@ -45,8 +46,8 @@ def run(args: argparse.Namespace) -> int:
             f"--wall {args.wall:g}, --memory {args.memory}, --limit {args.limit}: wanted more than 0 s, at least 256 "
             "MB and at least 0"
         )
-    tasks, refused = read_source(args)
-    tasks = tasks[: args.limit or None]
+    refused: list[Refused] = []
+    tasks = read_source(args, refused)[: args.limit or None]
     width = max(len(task.task_id) for task in tasks)
     audits = []
     with Auditor(args.keep, wall_s=args.wall, memory_mb=args.memory) as auditor:

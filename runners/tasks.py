@@ -5,7 +5,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from core.tasks.sources import Refused
+    from core.tasks.rows import Refused
     from core.tasks.task import Task
 
 EPILOG = (
@@ -37,9 +37,12 @@ def run(args: argparse.Namespace) -> int:
     from core.tasks.format import TaskError
     from core.tasks.split import side_of
 
+    refused: list[Refused] = []
     try:
-        tasks, refused = read_source(args)
+        tasks = read_source(args, refused)
     except TaskError as error:
+        for one in refused:
+            print(f"refused: {one.reason}")
         print(f"kernelmill tasks: {error}", file=sys.stderr)
         return 2
     width = max(len(task.task_id) for task in tasks)
@@ -58,17 +61,15 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def read_source(args: argparse.Namespace) -> "tuple[list[Task], list[Refused]]":
-    """The tasks that the options choose, at least one, and what was refused.
+def read_source(args: argparse.Namespace, refused: "list[Refused]") -> "list[Task]":
+    """The tasks that the options choose, at least one; `refused` takes what is not a task.
 
     Raises:
         TaskError: SOURCE is none of the forms in EPILOG, can't be read, or holds no task that can be used.
     """
     from core.tasks.sources import load_source
 
-    refused: list[Refused] = []
-    tasks = load_source(**source_of(args.source), split=args.split, levels=tuple(args.level), refused=refused)
-    return tasks, refused
+    return load_source(**source_of(args.source), split=args.split, levels=tuple(args.level), refused=refused)
 
 
 def source_of(text: str) -> dict[str, Any]:

@@ -52,6 +52,7 @@ class Auditor:
         self._profile, self._wall_s, self._memory_mb, self._threads = profile, wall_s, memory_mb, threads
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
+        self._stopped = False
 
     def __enter__(self) -> "Auditor":
         return self
@@ -67,7 +68,7 @@ class Auditor:
         """The kept audit of the task's source, or a new one; it is kept before this returns.
 
         Raises:
-            AuditorError: the process died or did not answer, twice.
+            AuditorError: the process died or did not answer, twice, or the auditor was stopped.
         """
         with self._lock:
             found = self.known(task)
@@ -77,7 +78,11 @@ class Auditor:
             return found
 
     def stop(self) -> None:
-        """End the process; a later `audit` starts another."""
+        """End the process and the audit that waits for it; nothing can be audited afterwards but what is kept."""
+        self._stopped = True
+        self._end()
+
+    def _end(self) -> None:
         process, self._process = self._process, None
         if process is None:
             return
@@ -97,6 +102,8 @@ class Auditor:
         )
         why = ""
         for _ in range(2):
+            if self._stopped:
+                break
             process = self._running()
             assert process.stdin and process.stdout
             try:
@@ -104,14 +111,18 @@ class Auditor:
                 process.stdin.flush()
                 line = self._line(process, time.monotonic() + len(ATTEMPTS) * self._wall_s + GRACE_S)
                 return msgspec.json.decode(line, type=Audit)
-            except (BrokenPipeError, TimeoutError, EOFError) as error:
-                self.stop()
+            except (BrokenPipeError, TimeoutError, EOFError, ValueError) as error:
+                if self._stopped:
+                    break
+                self._end()
                 why = f"{type(error).__name__} {error}; exit code {process.returncode}"
+        if self._stopped:
+            raise AuditorError(f"stopped while {task.task_id} was audited")
         raise AuditorError(f"the auditing process ended while it audited {task.task_id}: {why}")
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
-            self.stop()
+            self._end()
             environment = {
                 **{name: value for name, value in os.environ.items() if "TOKEN" not in name and name != "NATS_URL"},
                 "OMP_NUM_THREADS": str(self._threads),

@@ -20,8 +20,15 @@ Place = tuple[str, int]
 """A number: its name, and its place in a tuple (-1: the value itself)."""
 Group = tuple[Place, ...]
 """Numbers that are made smaller together."""
-PHASES = ((2, "batch", 1), (8, "inputs", 1), (16, "any", 1), (8, "inputs", 2), (16, "any", 2), (2, "any", 1))
-"""(no number gets smaller than this, which are tried, one by one or all of one value together), in order."""
+PHASES = (
+    (2, "batch", False),
+    (8, "inputs", False),
+    (16, "any", False),
+    (8, "inputs", True),
+    (16, "any", True),
+    (2, "any", False),
+)
+"""In order: no number gets smaller than this; which are tried; one by one, or all that have one value together."""
 SAVES = 0.97
 """A smaller number must bring the load below this share of what it was."""
 
@@ -81,9 +88,12 @@ def shrink(source: str, name: str, budget: Budget) -> Shrunk:
     load, why = measure(source, name, budget)
     if load is None:
         return Shrunk(source=source, scaled={}, note=f"sizes not known beforehand: {why}")
-    numbers = Numbers(source, name) if load.share > 1 else None
-    for floor, kind, together in PHASES if numbers else ():
-        rest = numbers.groups(together == 2)
+    note = "" if load.ran else f"forward was not sized, only inputs and parameters: {why}"
+    if load.share <= 1:
+        return Shrunk(source=source, scaled={}, note=note)
+    numbers = Numbers(source, name)
+    for floor, kind, together in PHASES:
+        rest = numbers.groups(together)
         while load.share > 1 and rest:
             best: tuple[Load, Group] | None = None
             for group in rest[:]:
@@ -95,14 +105,13 @@ def shrink(source: str, name: str, budget: Budget) -> Shrunk:
             if best:
                 load = best[0]
                 numbers.now.update(numbers.halved(best[1]))
-    scaled = numbers.changed() if numbers else {}
+    scaled = numbers.changed()
     if load.share > 1:
         way = (
             "at the smallest sizes at which it still runs" if scaled else "and no module-level number makes it smaller"
         )
         raise CannotShrink(f"it takes {load.share:.3g} times the audit's budget, {way}")
-    note = "" if load.ran else f"forward was not sized, only inputs and parameters: {why}"
-    return Shrunk(source=numbers.source_at(numbers.now) if numbers else source, scaled=scaled, note=note)
+    return Shrunk(source=numbers.source_at(numbers.now), scaled=scaled, note=note)
 
 
 class Numbers:

@@ -5,6 +5,7 @@ Files named `*_triton.py` are answers beside their tasks (the starter set has th
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from core.tasks.format import TaskError
@@ -33,17 +34,12 @@ def folder_tasks(path: Path, *, origin: str = "", backend: str = "triton") -> It
             if file.name.endswith(ANSWER) or file.name == "__init__.py":
                 continue
             where = f"{folder.name}/{file.name}" if origin else str(file)
-            yield task_or_refusal(
-                lambda file=file, level=level, where=where: make_task(
-                    name=f"l{level}_{file.stem}",
-                    level=level,
-                    origin=origin or path.name,
-                    source=_text(file),
-                    backend=backend,
-                    where=where,
-                ),
-                where,
-            )
+            name, of = f"l{level}_{file.stem}", origin or path.name
+            yield task_or_refusal(partial(_task, file, name, level, of, backend, where), where)
+
+
+def _task(file: Path, name: str, level: str, origin: str, backend: str, where: str) -> Task:
+    return make_task(name=name, level=level, origin=origin, source=_text(file), backend=backend, where=where)
 
 
 def _text(file: Path) -> str:

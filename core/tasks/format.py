@@ -101,6 +101,7 @@ def with_sizes(source: str, sizes: Sizes, name: str) -> str:
     lines = [line.encode() for line in source.splitlines(keepends=True)]
     for key, value in reversed(assignments(tree)):
         if key in sizes:
+            assert value.end_lineno is not None
             first, last = value.lineno - 1, value.end_lineno - 1
             edited = lines[first][: value.col_offset] + repr(sizes[key]).encode() + lines[last][value.end_col_offset :]
             lines[first : last + 1] = [edited]

@@ -5,6 +5,7 @@ licence both changed that way). Needs the package `datasets` (extra `data`), imp
 """
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from core.tasks.format import TaskError
@@ -45,9 +46,5 @@ def huggingface_tasks(path: str, *, revision: str, backend: str = "triton") -> I
     for split, rows in found.items() if isinstance(found, DatasetDict) else [("all", found)]:
         for number, row in enumerate(rows):
             where = f"{path}, split {split}, row {number}"
-            yield task_or_refusal(
-                lambda row=row, where=where: task_of_row(
-                    row, origin=origin, backend=backend, where=where, revision=revision
-                ),
-                where,
-            )
+            make = partial(task_of_row, row, origin=origin, backend=backend, where=where, revision=revision)
+            yield task_or_refusal(make, where)

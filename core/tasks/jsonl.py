@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from core.tasks.format import TaskError
@@ -24,7 +25,7 @@ def jsonl_tasks(path: Path, *, revision: str = "", backend: str = "triton") -> I
         for number, line in enumerate(lines, start=1):
             if line.strip():
                 where = f"{path}:{number}"
-                yield task_or_refusal(lambda line=line, where=where: _task(line, path, revision, backend, where), where)
+                yield task_or_refusal(partial(_task, line, path, revision, backend, where), where)
 
 
 def _task(line: bytes, path: Path, revision: str, backend: str, where: str) -> Task:

@@ -60,9 +60,12 @@ def load_source(
     everything: list[Task] = []
     out = [] if refused is None else refused
     for found in _read(kind, path, revision, backend):
-        (everything if isinstance(found, Task) else out).append(found)  # type: ignore[arg-type]
-    if out and (refused is None or not everything):
-        more = f" ({len(out)} files or rows are refused; `kernelmill tasks list` shows all)" if len(out) > 1 else ""
+        if isinstance(found, Task):
+            everything.append(found)
+        else:
+            out.append(found)
+    if out and not (everything and refused is not None):
+        more = f" (and {len(out) - 1} more; `kernelmill tasks list` shows all)" if len(out) > 1 else ""
         raise TaskError(out[0].reason + more)
     everything = _unique(everything)
     chosen = [
