@@ -130,7 +130,14 @@ def summary(audits: Sequence[Audit]) -> Iterator[str]:
 
 
 def as_json(audits: Sequence[Audit], **facts: object) -> str:
-    """The whole table as JSON: facts about the source, counts, one short line per task."""
+    """The whole table as JSON: facts about the source, counts, one line per task with margins of four digits."""
     head = json.dumps({**facts, "counts": counts(audits)}, indent=1)
-    rows = ",\n  ".join(msgspec.json.encode(audit).decode() for audit in audits)
-    return head[:-2] + ',\n "tasks": [\n  ' + rows + "\n ]\n}"
+    rows = []
+    for audit in audits:
+        row = msgspec.to_builtins(audit)
+        row["margins"] = {
+            rule: {answer: float(f"{margin:.4g}") for answer, margin in margins.items()}
+            for rule, margins in audit.margins.items()
+        }
+        rows.append(json.dumps({name: value for name, value in row.items() if name != "key"}, separators=(",", ":")))
+    return head[:-2] + ',\n "tasks": [\n  ' + ",\n  ".join(rows) + "\n ]\n}"
