@@ -130,14 +130,16 @@ def summary(audits: Sequence[Audit]) -> Iterator[str]:
 
 
 def as_json(audits: Sequence[Audit], **facts: object) -> str:
-    """The whole table as JSON: facts about the source, counts, one line per task with margins of four digits."""
-    head = json.dumps({**facts, "counts": counts(audits)}, indent=1)
+    """The whole table as JSON: facts about the source, counts, one short line per task: its margins, of three digits,
+    in the order of `answers`."""
+    head = json.dumps({**facts, "answers": ANSWERS, "counts": counts(audits)}, indent=1)
     rows = []
     for audit in audits:
-        row = msgspec.to_builtins(audit)
+        row = {name: value for name, value in msgspec.to_builtins(audit).items() if value not in ("", {}, [], ())}
+        row.pop("key")
         row["margins"] = {
-            rule: {answer: float(f"{margin:.4g}") for answer, margin in margins.items()}
+            rule: [float(f"{margins[answer]:.3g}") if answer in margins else None for answer in ANSWERS]
             for rule, margins in audit.margins.items()
         }
-        rows.append(json.dumps({name: value for name, value in row.items() if name != "key"}, separators=(",", ":")))
+        rows.append(json.dumps(row, separators=(",", ":")))
     return head[:-2] + ',\n "tasks": [\n  ' + ",\n  ".join(rows) + "\n ]\n}"

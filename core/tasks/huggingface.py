@@ -31,6 +31,7 @@ def huggingface_tasks(path: str, *, revision: str, backend: str = "triton") -> I
         raise TaskError(f"{path}: a data set of the hub needs a pinned revision (a commit id), or it changes unnoticed")
     try:
         from datasets import DatasetDict, load_dataset, load_from_disk
+        from datasets.exceptions import DatasetsError
     except ImportError as error:
         raise TaskError(
             f"{path}: the package 'datasets' is missing; install it with: pip install 'kernelmill[data]'"
@@ -40,7 +41,7 @@ def huggingface_tasks(path: str, *, revision: str, backend: str = "triton") -> I
             found = load_from_disk(path) if any((local / name).is_file() for name in SAVED) else load_dataset(path)
         else:
             found = load_dataset(path, revision=revision)
-    except (OSError, ValueError) as error:  # the library's errors of absent and of broken data sets are both
+    except (OSError, ValueError, DatasetsError) as error:  # absent, and broken, data sets are any of these
         raise TaskError(f"{path}: can't be read as a data set: {' '.join(str(error).split())[:200]}") from error
     origin = path.rstrip("/").rsplit("/", 1)[-1]
     for split, rows in found.items() if isinstance(found, DatasetDict) else [("all", found)]:

@@ -44,4 +44,4 @@ def test_json_holds_facts_counts_and_rows():
     assert table["source"] == "x"
     assert table["counts"]["ours"]["zeros"] == 1
     assert table["tasks"][0]["task_id"] == "a"
-    assert table["tasks"][0]["margins"]["ours"] == {"zeros": 0.1235}
+    assert table["tasks"][0]["margins"]["ours"] == [0.123, None, None, None]
