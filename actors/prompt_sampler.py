@@ -1,12 +1,15 @@
 """The prompt sampler: decides what is attempted next, and hands on the work of actors that died.
 
     consumes     STEPS (credits come back), actors bucket (which policy the generators hold; deaths)
-    produces     REQUESTS, facts `admitted`, `died`, `poisoned`; KV cursor
+    produces     REQUESTS, facts `admitted`, `left_out`, `died`, `poisoned`; KV cursor
     waits for    credits
     unblocked by a step, a generator's beat with a newer version, a rejected group
 
 Admission order: request, fact, cursor. A crash between any two is healed by doing the same again: group ids are made
 from content, so a request that stands or was played is seen as what it is.
+
+Draws go through the tasks epoch by epoch; a draw that falls on a degenerate task is passed over, so there are at least
+as many draws as admissions, and the cursor holds both.
 """
 
 import asyncio
@@ -17,14 +20,15 @@ import structlog
 
 from actors.actor import Actor
 from actors.given_up import bury_group, infra_verdict
+from actors.sound_tasks import SoundTasks
 from bus import codec, facts
 from bus.broker import SequenceConflict
 from bus.messages import Cursor, Evaluation, Request
 from bus.reaper import Reaper
+from core.evaluation.auditor import Auditor
 from core.flow.admission import admissible
 from core.flow.chain import Chain
 from core.identity import digest, group_id
-from core.tasks.loading import load_tasks
 from core.tasks.task import Task
 
 log = structlog.get_logger()
@@ -34,9 +38,9 @@ class GoingNowhere(RuntimeError):
     """Nothing that is admitted can be trained on."""
 
 
-def task_at(tasks: list[Task], admission: int, *, seed: int, shuffled: bool) -> tuple[int, Task]:
-    """(epoch, task) of an admission number: every epoch visits every task once, in an order of its own."""
-    epoch, position = divmod(admission, len(tasks))
+def task_at(tasks: list[Task], draw: int, *, seed: int, shuffled: bool) -> tuple[int, Task]:
+    """(epoch, task) of a draw: every epoch visits every task once, in an order of its own."""
+    epoch, position = divmod(draw, len(tasks))
     if not shuffled:
         return epoch, tasks[position]
     order = list(range(len(tasks)))
@@ -49,31 +53,45 @@ class PromptSampler(Actor):
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
-        self._tasks = load_tasks([s.model_dump() for s in self.config.tasks.train], self.config.tasks.backend)
+        tasks = self.config.tasks
+        auditor = None
+        if tasks.degenerate == "refuse":
+            auditor = Auditor(self.folder.audits, profile=self.config.judge.profile)
+        self._sound = SoundTasks([source.model_dump() for source in tasks.train], tasks.backend, auditor)
+        self._tasks = self._sound.all
         self._chain = Chain()
         self._next_step_seq = 1
         self._reaper = Reaper(self.bus, max_deaths=self.config.bus.max_worker_deaths, on_poison=self._give_up)
         self._changed = asyncio.Event()
         self._admitted = 0
+        self._draw = 0
         self._version_seen_at: dict[int, float] = {}
 
     async def run(self) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            watchers = [tasks.create_task(self._follow_steps()), tasks.create_task(self._follow_actors())]
-            await self._admit_until_finished()
-            for watcher in watchers:
-                watcher.cancel()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                watchers = [tasks.create_task(self._follow_steps()), tasks.create_task(self._follow_actors())]
+                await self._admit_until_finished()
+                for watcher in watchers:
+                    watcher.cancel()
+        finally:
+            self._sound.stop()
 
     async def _admit_until_finished(self) -> None:
         cursor, revision = await self.bus.cursor()
         self._admitted = cursor.admissions if cursor else 0
+        self._draw = cursor.epoch * len(self._tasks) + cursor.position if cursor else 0
         while not self.stopping.is_set():
             self._changed.clear()
             self._refuse_to_go_nowhere()
             for _ in range(self._admissible()):
-                await self._admit(self._admitted)
-                revision = await self._move_cursor(self._admitted + 1, revision)
+                drawn = await self._next_sound()
+                if drawn is None:
+                    return
+                await self._admit(self._admitted, *drawn)
+                revision = await self._move_cursor(self._admitted + 1, self._draw + 1, revision)
                 self._admitted += 1
+                self._draw += 1
             waits = [asyncio.create_task(self._changed.wait()), asyncio.create_task(self.stopping.wait())]
             await asyncio.wait(waits, timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
             for wait in waits:
@@ -108,9 +126,31 @@ class PromptSampler(Actor):
         held = [beat.version for beat in self._reaper.beats.values() if beat.kind == "generator" and beat.version >= 0]
         return min(held, default=newest)
 
-    async def _admit(self, admission: int) -> None:
+    async def _next_sound(self) -> tuple[int, Task] | None:
+        """(epoch, task) of the next draw that falls on a task which may be trained on; None when asked to stop."""
+        shuffled = self.config.sampler.order == "shuffled"
+        for _ in range(2 * len(self._tasks)):  # one whole epoch is among them
+            epoch, task = task_at(self._tasks, self._draw, seed=self.config.run.seed, shuffled=shuffled)
+            known = len(self._sound.left_out)
+            judging = asyncio.create_task(self._sound.usable(task))
+            stop = asyncio.create_task(self.stopping.wait())
+            await asyncio.wait({judging, stop}, return_when=asyncio.FIRST_COMPLETED)
+            stop.cancel()
+            if not judging.done():
+                judging.cancel()
+                return None
+            if judging.result():
+                return epoch, task
+            if len(self._sound.left_out) > known:
+                await self.bus.fact(facts.LEFT_OUT, task_id=task.task_id, why=self._sound.left_out[task.task_id])
+            self._draw += 1
+        raise GoingNowhere(
+            f"all {len(self._tasks)} training tasks would pay for computing nothing, so there is nothing to train on; "
+            "see `kernelmill audit` for why, and choose other tasks, or set tasks.degenerate = 'keep'"
+        )
+
+    async def _admit(self, admission: int, epoch: int, task: Task) -> None:
         config = self.config
-        epoch, task = task_at(self._tasks, admission, seed=config.run.seed, shuffled=config.sampler.order == "shuffled")
         group = group_id(self.bus.run_id, task.task_id, "generator", epoch, admission)
         request = Request(
             run_id=self.bus.run_id,
@@ -136,8 +176,8 @@ class PromptSampler(Actor):
             role=request.role,
         )
 
-    async def _move_cursor(self, admissions: int, revision: int) -> int:
-        epoch, position = divmod(admissions, len(self._tasks))
+    async def _move_cursor(self, admissions: int, draws: int, revision: int) -> int:
+        epoch, position = divmod(draws, len(self._tasks))
         cursor = Cursor(
             run_id=self.bus.run_id,
             admissions=admissions,
@@ -178,5 +218,6 @@ class PromptSampler(Actor):
         return {
             "admitted_groups": float(self._admitted),
             "open_groups": float(self._admitted - self._chain.consumed),
+            "left_out_tasks": float(len(self._sound.left_out)),
             "held_version": float(self._held_version()),
         }

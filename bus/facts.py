@@ -2,6 +2,7 @@
 and replay read nothing else but them, the STEPS chain and the episodes.
 
     admitted           sampler       group_id, admission, size, task_id, level, role
+    left_out           sampler       task_id, why: it would pay for computing nothing (again after a restart)
     joined, left       every actor   kind, pid, host [reason]
     died               sampler       kind, actor, handed_on (deliveries that were nakked)
     judged             evaluator     candidate_key, kind, category, wall_s, cached, deliveries
@@ -16,6 +17,7 @@ and replay read nothing else but them, the STEPS chain and the episodes.
 """
 
 ADMITTED = "admitted"
+LEFT_OUT = "left_out"
 JOINED = "joined"
 LEFT = "left"
 DIED = "died"
@@ -32,6 +34,6 @@ REFUSED = "refused"
 FINISHED = "finished"
 
 ALL = (
-    ADMITTED, JOINED, LEFT, DIED, JUDGED, WEIGHTS_PUBLISHED, WEIGHTS_APPLIED, WEIGHTS_REFUSED, CHECKPOINT_WRITTEN,
-    CHECKPOINT_COMMITTED, CHECKPOINT_REFUSED, POISONED, STALLED, REFUSED, FINISHED,
+    ADMITTED, LEFT_OUT, JOINED, LEFT, DIED, JUDGED, WEIGHTS_PUBLISHED, WEIGHTS_APPLIED, WEIGHTS_REFUSED,
+    CHECKPOINT_WRITTEN, CHECKPOINT_COMMITTED, CHECKPOINT_REFUSED, POISONED, STALLED, REFUSED, FINISHED,
 )  # fmt: skip

@@ -97,6 +97,9 @@ class Tasks(Section):
     heldout: tuple[TaskSource, ...] = (TaskSource(kind="starter", split="heldout"),)
     backend: Literal["triton", "cuda"] = "triton"
     """What the policy is asked to write."""
+    degenerate: Literal["refuse", "keep"] = "refuse"
+    """Training tasks that accept zeros, a constant, a stale output or an input as right (`kernelmill audit`): refuse
+    leaves them out, and audits each task of a foreign source before its first admission."""
 
 
 class Sampler(Section):

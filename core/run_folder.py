@@ -8,6 +8,7 @@ runs/demo/
   weights/v000012/      policies on their way to the generators
   checkpoints/          step-000010 (committed), step-000020.written (not yet verified)
   record/               facts, steps, episodes, metrics: what reports, the ledger and replay read
+  audit.jsonl           which tasks would pay for computing nothing
   report.html
 """
 
@@ -51,6 +52,10 @@ class RunFolder:
     @property
     def report(self) -> Path:
         return self.root / "report.html"
+
+    @property
+    def audits(self) -> Path:
+        return self.root / "audit.jsonl"
 
     def log_file(self, actor: str) -> Path:
         return self.logs / f"{actor}.jsonl"

@@ -14,6 +14,7 @@ COMMANDS = (
     "demo",
     "judge",
     "tasks",
+    "audit",
     "sft",
     "evaluate",
     "ledger",
@@ -59,7 +60,16 @@ def main(argv: list[str] | None = None) -> int:
 
 def is_users_fault(error: Exception) -> bool:
     """Errors whose text is written for the person at the keyboard; everything else is a bug and shows its trace."""
-    names = {"UsageError", "ConfigError", "TaskError", "RecordError", "TrackerError", "JudgeError", "GoingNowhere"}
+    names = {
+        "UsageError",
+        "ConfigError",
+        "TaskError",
+        "RecordError",
+        "TrackerError",
+        "JudgeError",
+        "GoingNowhere",
+        "AuditorError",
+    }
     names |= {"BusyPort", "StoreBusy", "ServerMissing", "ServerFailed", "Unreachable"}
     return any(base.__name__ in names for base in type(error).__mro__)
 

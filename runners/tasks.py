@@ -2,9 +2,16 @@
 
 import argparse
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-EPILOG = "SOURCE is starter, composed:COUNT[:SEED], a folder that holds level*/N_name.py, or a .jsonl file."
+if TYPE_CHECKING:
+    from core.tasks.rows import Refused
+    from core.tasks.task import Task
+
+EPILOG = (
+    "SOURCE is starter, composed:COUNT[:SEED], a folder that holds level*/N_name.py, a .jsonl file, or "
+    "huggingface:NAME@REVISION. A local data set is huggingface:FOLDER; @REVISION may follow it and a .jsonl file."
+)
 
 
 def add_parser(subparsers: Any) -> None:
@@ -12,21 +19,30 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("tasks", help="list the tasks of a source")
     actions = parser.add_subparsers(dest="action", required=True, metavar="list")
     listing = actions.add_parser("list", help="print id, level, side and structure of each task", epilog=EPILOG)
-    listing.add_argument("source", metavar="SOURCE", help="where the tasks come from")
-    listing.add_argument("--split", choices=("train", "heldout", "all"), default="all", help="only this side")
-    listing.add_argument("--level", type=int, action="append", default=[], help="only this level; may be repeated")
+    add_choice(listing)
     parser.set_defaults(run=run)
 
 
+def add_choice(parser: argparse.ArgumentParser) -> None:
+    """Add SOURCE and what is taken of it."""
+    parser.add_argument("source", metavar="SOURCE", help="where the tasks come from")
+    parser.add_argument("--split", choices=("train", "heldout", "all"), default="all", help="only this side")
+    parser.add_argument(
+        "--level", type=int, nargs="+", action="extend", default=[], metavar="N", help="only these levels"
+    )
+
+
 def run(args: argparse.Namespace) -> int:
-    """Print the table; 0, or 2 when the source can't be used."""
+    """Print the table; 0, or 2 when no task of the source can be used."""
     from core.tasks.format import TaskError
-    from core.tasks.sources import load_source
     from core.tasks.split import side_of
 
+    refused: list[Refused] = []
     try:
-        tasks = load_source(**source_of(args.source), split=args.split, levels=tuple(args.level))
+        tasks = read_source(args, refused)
     except TaskError as error:
+        for one in refused:
+            print(f"refused: {one.reason}")
         print(f"kernelmill tasks: {error}", file=sys.stderr)
         return 2
     width = max(len(task.task_id) for task in tasks)
@@ -34,10 +50,26 @@ def run(args: argparse.Namespace) -> int:
     for task in tasks:
         structure = task.structure if len(task.structure) <= 80 else f"{task.structure[:77]}..."
         print(f"{task.task_id:{width}}  {task.level:>5}  {side_of(task.structure):7}  {structure}")
+    for one in refused:
+        print(f"refused: {one.reason}")
     sides = [side_of(task.structure) for task in tasks]
     kinds = len({task.structure for task in tasks})
-    print(f"{len(tasks)} tasks, {kinds} structures; train {sides.count('train')}, heldout {sides.count('heldout')}")
+    print(
+        f"{len(tasks)} tasks, {kinds} structures; train {sides.count('train')}, heldout {sides.count('heldout')}; "
+        f"{len(refused)} refused"
+    )
     return 0
+
+
+def read_source(args: argparse.Namespace, refused: "list[Refused]") -> "list[Task]":
+    """The tasks that the options choose, at least one; `refused` takes what is not a task.
+
+    Raises:
+        TaskError: SOURCE is none of the forms in EPILOG, can't be read, or holds no task that can be used.
+    """
+    from core.tasks.sources import load_source
+
+    return load_source(**source_of(args.source), split=args.split, levels=tuple(args.level), refused=refused)
 
 
 def source_of(text: str) -> dict[str, Any]:
@@ -50,9 +82,16 @@ def source_of(text: str) -> dict[str, Any]:
 
     if text == "starter":
         return {"kind": "starter"}
-    kind, *numbers = text.split(":")
+    kind, _, rest = text.partition(":")
     if kind == "composed":
+        numbers = rest.split(":") if rest else []
         if not 1 <= len(numbers) <= 2 or not all(number.isdecimal() for number in numbers):
             raise TaskError(f"got {text!r}, wanted composed:COUNT[:SEED] with whole numbers, e.g. composed:100:7")
         return {"kind": "composed", "count": int(numbers[0]), "seed": int(numbers[-1]) if len(numbers) == 2 else 0}
+    if kind == "huggingface":
+        path, _, revision = rest.partition("@")
+        return {"kind": "huggingface", "path": path, "revision": revision}
+    path, at, revision = text.rpartition("@")
+    if at and path.endswith(".jsonl"):
+        return {"kind": "jsonl", "path": path, "revision": revision}
     return {"kind": "jsonl" if text.endswith(".jsonl") else "folder", "path": text}

@@ -78,6 +78,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("leaving", "0 or 1", GAUGE, "every actor: 1 in its last beat"),
     Metric("admitted_groups", "groups", GAUGE, "sampler: admitted so far"),
     Metric("open_groups", "groups", GAUGE, "sampler: admitted, and neither trained on nor rejected"),
+    Metric("left_out_tasks", "tasks", GAUGE, "sampler: found so far that would pay for computing nothing"),
     Metric("held_version", "version", GAUGE, "sampler: the policy version that every generator holds"),
     Metric("tokens_total", "tokens", GAUGE, "generator: tokens sampled since the process started"),
     Metric("reused_total", "tokens", GAUGE, "generator: prompt tokens whose keys and values were still there from the "

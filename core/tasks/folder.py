@@ -5,20 +5,21 @@ Files named `*_triton.py` are answers beside their tasks (the starter set has th
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from core.tasks.format import TaskError
-from core.tasks.rows import make_task
+from core.tasks.rows import Refused, make_task, task_or_refusal
 from core.tasks.task import Task
 
 ANSWER = "_triton.py"
 
 
-def folder_tasks(path: Path, *, origin: str = "", backend: str = "triton") -> Iterator[Task]:
-    """All problems of the folder, by level and then by number or name.
+def folder_tasks(path: Path, *, origin: str = "", backend: str = "triton") -> Iterator[Task | Refused]:
+    """All problems of the folder, by level and then by number or name; a file that is not a task is a refusal.
 
     Raises:
-        TaskError: no such folder, no level folders in it, or a file that is not a task.
+        TaskError: no such folder, or no level folders in it.
     """
     if not path.is_dir():
         raise TaskError(
@@ -32,14 +33,13 @@ def folder_tasks(path: Path, *, origin: str = "", backend: str = "triton") -> It
         for file in sorted(folder.glob("*.py"), key=_by_number):
             if file.name.endswith(ANSWER) or file.name == "__init__.py":
                 continue
-            yield make_task(
-                name=f"l{level}_{file.stem}",
-                level=level,
-                origin=origin or path.name,
-                source=_text(file),
-                backend=backend,
-                where=f"{folder.name}/{file.name}" if origin else str(file),
-            )
+            where = f"{folder.name}/{file.name}" if origin else str(file)
+            name, of = f"l{level}_{file.stem}", origin or path.name
+            yield task_or_refusal(partial(_task, file, name, level, of, backend, where), where)
+
+
+def _task(file: Path, name: str, level: str, origin: str, backend: str, where: str) -> Task:
+    return make_task(name=name, level=level, origin=origin, source=_text(file), backend=backend, where=where)
 
 
 def _text(file: Path) -> str:

@@ -42,22 +42,30 @@ def parse(source: str, name: str) -> ast.Module:
     return tree
 
 
+def assignments(tree: ast.Module) -> list[tuple[str, ast.expr]]:
+    """(name, value) of every assignment at module level, in order; `H, W = 3, 4` counts as two."""
+    found = []
+    for node in tree.body:
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
+        for target in targets:
+            value = node.value  # type: ignore[attr-defined]
+            if isinstance(target, ast.Name) and value is not None:
+                found.append((target.id, value))
+            elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+                pairs = zip(target.elts, value.elts, strict=False)
+                found += [(part.id, given) for part, given in pairs if isinstance(part, ast.Name)]
+    return found
+
+
 def profiles_of(tree: ast.Module, name: str) -> dict[str, Sizes]:
     """The literal `PROFILES` of a source; {} where there is none.
 
     Raises:
         TaskError: not a literal, an unknown profile, or an override of a name that the source does not assign.
     """
-    values = {
-        target.id: node.value
-        for node in tree.body
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
-    for node in tree.body:
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
-            values[node.target.id] = node.value
+    values = dict(assignments(tree))
     if "PROFILES" not in values:
         return {}
     try:
@@ -82,22 +90,20 @@ def with_profile(source: str, profile: str, name: str) -> str:
     """
     if profile not in PROFILES:
         raise TaskError(f"{name}: profile must be one of {', '.join(PROFILES)}, got {profile!r}")
+    sizes = profiles_of(parse(source, name), name).get(profile, {})
+    return with_sizes(source, sizes, name) if sizes else source
+
+
+def with_sizes(source: str, sizes: Sizes, name: str) -> str:
+    """The source with other values for module-level constants, which are replaced where they are assigned, so that
+    sizes computed from them follow."""
     tree = parse(source, name)
-    sizes = profiles_of(tree, name).get(profile, {})
-    if not sizes:
-        return source
     lines = [line.encode() for line in source.splitlines(keepends=True)]
-    for node in reversed(tree.body):
-        targets = (
-            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-        )
-        chosen = [target.id for target in targets if isinstance(target, ast.Name) and target.id in sizes]
-        value = getattr(node, "value", None)
-        if chosen and value is not None:
+    for key, value in reversed(assignments(tree)):
+        if key in sizes:
+            assert value.end_lineno is not None
             first, last = value.lineno - 1, value.end_lineno - 1
-            edited = (
-                lines[first][: value.col_offset] + repr(sizes[chosen[0]]).encode() + lines[last][value.end_col_offset :]
-            )
+            edited = lines[first][: value.col_offset] + repr(sizes[key]).encode() + lines[last][value.end_col_offset :]
             lines[first : last + 1] = [edited]
     return b"".join(lines).decode()
 

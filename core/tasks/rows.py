@@ -1,15 +1,38 @@
-"""Turns one row of a data set into a task, whichever of the known layouts it has.
+"""Turns one file or row into a task or a refusal, whichever of the known layouts a row has.
 
 slime JSONL:      label = source, instance_id, extra_info {level, problem_id (text), problem_name}
 KernelBench rows: code = source, level, problem_id (number), name
+KernelBook rows:  python_code, entry_point (`core.tasks.kernelbook`)
+Sakana's archive: PyTorch_Code_Module, Level_ID, Task_ID, Op_Name (`core.tasks.sakana`)
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
+from core.tasks import kernelbook, sakana
 from core.tasks.format import TaskError, parse, profiles_of
 from core.tasks.structure import structure_of
 from core.tasks.task import LEVELS, Task
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """A file or row that is not a task."""
+
+    where: str
+    reason: str
+    """One line that begins with `where`."""
+
+
+def task_or_refusal(make: Callable[[], Task], where: str) -> Task | Refused:
+    """What `make` gives, or why it is refused."""
+    try:
+        return make()
+    except TaskError as error:
+        return Refused(where, " ".join(str(error).split()))
+    except RecursionError:
+        return Refused(where, f"{where}: the source is nested too deeply to be read")
 
 
 def make_task(*, name: str, level: Any, origin: str, source: Any, backend: str, where: str) -> Task:
@@ -26,6 +49,9 @@ def make_task(*, name: str, level: Any, origin: str, source: Any, backend: str, 
     if str(level) not in [str(known) for known in LEVELS]:
         raise TaskError(f"{where}: level must be one of {', '.join(map(str, LEVELS))}, got {level!r}")
     profiles_of(parse(source, where), where)
+    structure = structure_of(source, where)
+    if not structure:
+        raise TaskError(f"{where}: Model.forward returns nothing that is computed from its inputs or parameters")
     return Task(
         task_id=f"{origin}/{name}",
         name=name,
@@ -33,14 +59,29 @@ def make_task(*, name: str, level: Any, origin: str, source: Any, backend: str, 
         origin=origin,
         source=source,
         backend=backend,
-        structure=structure_of(source, where),
+        structure=structure,
     )
 
 
-def task_of_row(row: Any, *, origin: str, backend: str, where: str) -> Task:
-    """The task in a data set's row; see the module for the layouts."""
+def task_of_row(row: Any, *, origin: str, backend: str, where: str, revision: str = "") -> Task:
+    """The task in a data set's row; see the module for the layouts.
+
+    Raises:
+        TaskError: none of the layouts, a source that does not keep the format, or a licence that is not pinned.
+    """
     if not isinstance(row, Mapping):
         raise TaskError(f"{where}: a row must be an object with the fields 'label' or 'code', got {type(row).__name__}")
+    if kernelbook.is_row(row):
+        fields = kernelbook.fields(row, where, revision)
+    elif sakana.is_row(row):
+        fields = sakana.fields(row, where)
+    else:
+        fields = _kernelbench(row, where)
+    return make_task(**fields, origin=origin, backend=backend, where=where)
+
+
+def _kernelbench(row: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Name, level and source of slime's and KernelBench's rows."""
     extra = row.get("extra_info")
     facts = {**row, **extra} if isinstance(extra, Mapping) else dict(row)
     source = next((facts[field] for field in ("label", "code", "source") if facts.get(field)), None)
@@ -55,4 +96,4 @@ def task_of_row(row: Any, *, origin: str, backend: str, where: str) -> Task:
     # KernelBench's names begin with the number already.
     parts = [f"l{level}", "" if title.startswith(f"{number}_") else number, title.removesuffix(".py")]
     name = row.get("instance_id") or "_".join(part for part in parts if part)
-    return make_task(name=str(name), level=level, origin=origin, source=source, backend=backend, where=where)
+    return {"name": str(name), "level": level, "source": source}

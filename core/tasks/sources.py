@@ -1,6 +1,7 @@
 """Loads the tasks of one source: reads, checks, takes the side, the levels and the number that were asked for.
 
-Every task that comes out is checked, has its structure, and is on the side that was asked for; ids are unique.
+Every task that comes out is checked, has its structure, and is on the side that was asked for; ids are unique: the same
+task again counts once, another task under the same id becomes `id~2`.
 """
 
 import random
@@ -9,17 +10,22 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
+import msgspec
+
 from core.tasks.compose import MAX_OPERATORS, compositions
 from core.tasks.folder import folder_tasks
 from core.tasks.format import TaskError
 from core.tasks.huggingface import huggingface_tasks
 from core.tasks.jsonl import jsonl_tasks
+from core.tasks.rows import Refused
 from core.tasks.split import side_of
 from core.tasks.starter import STARTER
 from core.tasks.task import Task
 
 Kind = Literal["starter", "composed", "folder", "jsonl", "huggingface"]
 KINDS: tuple[Kind, ...] = ("starter", "composed", "folder", "jsonl", "huggingface")
+MAX_COMPOSED = 200_000
+"""In one list: about ten seconds to make, and 400 MB."""
 SPLITS = ("train", "heldout", "all")
 
 
@@ -33,6 +39,7 @@ def load_source(
     count: int = 0,
     seed: int = 0,
     backend: str = "triton",
+    refused: list[Refused] | None = None,
 ) -> list[Task]:
     """The tasks of one source, as `configs.schema.TaskSource` describes it.
 
@@ -41,6 +48,7 @@ def load_source(
         split: side of the split by operator structure.
         levels: only these; empty takes all.
         count: how many to make for `composed`; elsewhere a part chosen by the seed, in the source's order; 0 takes all.
+        refused: takes what is not a task; without it the first such file or row is an error.
 
     Raises:
         TaskError: the source can't be read, a task in it is unsound, or it has fewer tasks than were asked for.
@@ -49,8 +57,17 @@ def load_source(
         raise TaskError(f"task source {kind}: split must be one of {', '.join(SPLITS)}, got {split!r}")
     if kind == "composed":
         return _composed(split, levels, count, seed, backend)
-    everything = list(_read(kind, path, revision, backend))
-    _refuse_doubles(everything)
+    everything: list[Task] = []
+    out = [] if refused is None else refused
+    for found in _read(kind, path, revision, backend):
+        if isinstance(found, Task):
+            everything.append(found)
+        else:
+            out.append(found)
+    if out and not (everything and refused is not None):
+        more = f" (and {len(out) - 1} more; `kernelmill tasks list` shows all)" if len(out) > 1 else ""
+        raise TaskError(out[0].reason + more)
+    everything = _unique(everything)
     chosen = [
         task
         for task in everything
@@ -71,7 +88,7 @@ def load_source(
     return chosen
 
 
-def _read(kind: str, path: str, revision: str, backend: str) -> Iterable[Task]:
+def _read(kind: str, path: str, revision: str, backend: str) -> Iterable[Task | Refused]:
     if kind == "starter":
         return folder_tasks(STARTER, origin="starter", backend=backend)
     if kind not in KINDS:
@@ -81,7 +98,7 @@ def _read(kind: str, path: str, revision: str, backend: str) -> Iterable[Task]:
     if kind == "folder":
         return folder_tasks(Path(path), backend=backend)
     if kind == "jsonl":
-        return jsonl_tasks(Path(path), backend=backend)
+        return jsonl_tasks(Path(path), revision=revision, backend=backend)
     return huggingface_tasks(path, revision=revision, backend=backend)
 
 
@@ -93,13 +110,23 @@ def _composed(
         raise TaskError(f"task source composed: levels must be among {', '.join(map(str, known))}, got {levels}")
     if count < 1:
         raise TaskError(f"task source composed: needs the number of tasks to make, got count = {count}")
+    if count > MAX_COMPOSED:
+        raise TaskError(f"task source composed: makes at most {MAX_COMPOSED} tasks at once, got count = {count}")
     stream = (made for made in compositions(seed, split) if not levels or made.level in levels)
     return [made.task(backend) for made in islice(stream, count)]
 
 
-def _refuse_doubles(tasks: list[Task]) -> None:
-    seen: set[str] = set()
+def _unique(tasks: list[Task]) -> list[Task]:
+    """Without repeats; another task under an id that is taken gets the next number behind it."""
+    found: dict[str, Task] = {}
+    known: set[tuple[str, str]] = set()
     for task in tasks:
-        if task.task_id in seen:
-            raise TaskError(f"two tasks of one source have the id {task.task_id!r}; names must be unique")
-        seen.add(task.task_id)
+        if (task.task_id, task.source) in known:
+            continue
+        known.add((task.task_id, task.source))
+        ids = (f"~{number}" if number > 1 else "" for number in range(1, len(tasks) + 1))
+        suffix = next(end for end in ids if task.task_id + end not in found)
+        if suffix:
+            task = msgspec.structs.replace(task, task_id=task.task_id + suffix, name=task.name + suffix)
+        found[task.task_id] = task
+    return list(found.values())

@@ -18,7 +18,7 @@ def test_lists_the_starter_set(capsys):
     lines = out.splitlines()
     assert lines[0].split() == ["id", "level", "side", "structure"]
     assert all(line.split()[2] == "heldout" for line in lines[1:-1])
-    assert lines[-1].endswith(f"train 0, heldout {len(lines) - 2}")
+    assert lines[-1].endswith(f"train 0, heldout {len(lines) - 2}; 0 refused")
 
 
 def test_lists_composed_tasks_of_a_seed(capsys):
@@ -39,6 +39,9 @@ def test_lists_composed_tasks_of_a_seed(capsys):
         (["composed:0"], "needs the number of tasks to make, got count = 0"),
         (["no/such/folder"], "no/such/folder: no such folder"),
         (["none.jsonl"], "none.jsonl: no such file"),
+        (["none.jsonl@abc"], "none.jsonl: no such file"),
+        (["composed:99999999999"], "makes at most 200000 tasks at once"),
+        (["huggingface:some/set"], "needs a pinned revision"),
         (["starter", "--level", "4"], "levels (4,)"),
     ],
 )
@@ -49,6 +52,30 @@ def test_bad_sources_end_with_one_line_and_code_2(capsys, words, message):
     assert captured.err.startswith("kernelmill tasks: ")
     assert message in captured.err
     assert captured.err.count("\n") == 1
+
+
+def test_refusals_come_at_the_end_with_a_count(tmp_path, capsys):
+    good = "class Model:\n def forward(self, x):\n  return x + 1\ndef get_inputs():\n return []\n"
+    good += "def get_init_inputs():\n return []\n"
+    (tmp_path / "level1").mkdir()
+    for name, text in {"1_Bad.py": "x = 1", "2_Good.py": good, "3_Bad.py": "(", "4_Good.py": good}.items():
+        (tmp_path / "level1" / name).write_text(text)
+    assert run("list", str(tmp_path)) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in lines[3:5]] == ["refused", "refused"]
+    assert "1_Bad.py: the source lacks a class Model" in lines[3]
+    assert "3_Bad.py: the source is not Python" in lines[4]
+    assert lines[5].startswith("2 tasks, 1 structures")
+    assert lines[5].endswith("2 refused")
+
+
+def test_a_source_of_refusals_shows_them_all(tmp_path, capsys):
+    path = tmp_path / "data.jsonl"
+    path.write_text("{\n[]\n")
+    assert run("list", str(path)) == 2
+    captured = capsys.readouterr()
+    assert captured.out.count("refused: ") == 2
+    assert "(and 1 more;" in captured.err
 
 
 def test_a_missing_source_is_a_usage_error(capsys):

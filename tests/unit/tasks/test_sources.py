@@ -120,7 +120,14 @@ def test_sources_that_can_t_be_used_are_refused_in_one_line(changes, message):
         (json.dumps({"code": RELU, "level": 9}), "level must be one of 1, 2, 3, 4, got 9"),
         (json.dumps({"code": 5, "level": 1}), "the source must be a text that holds Python, got 5"),
         (json.dumps({"code": "x = 1", "level": 1}), r"data\.jsonl:1: the source lacks a class Model"),
-        (json.dumps(SLIME) + "\n" + json.dumps(SLIME), "have the id 'data/kernel_bench_triton_lv1_19'"),
+        (
+            json.dumps({"code": RELU.replace("return torch.relu(x)", "pass"), "level": 1}),
+            "Model.forward returns nothing that is computed",
+        ),
+        (
+            json.dumps({"code": "x = 1", "level": 1}) + "\n[]",
+            "the source lacks .* \\(and 1 more; `kernelmill tasks list`",
+        ),
     ],
 )
 def test_bad_lines_are_refused_with_their_number(tmp_path, line, message):
@@ -140,3 +147,63 @@ def test_a_missing_package_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "datasets", None)
     with pytest.raises(TaskError, match=r"pip install 'kernelmill\[data\]'"):
         load_source(kind="huggingface", path="some/set", revision="0" * 40)
+
+
+def test_bad_rows_are_left_out_one_by_one_when_they_may_be(tmp_path):
+    path = tmp_path / "data.jsonl"
+    rows = [json.dumps(SLIME), "{", json.dumps({"code": RELU, "level": 7}), json.dumps({"code": RELU, "level": 2})]
+    path.write_text("\n".join(rows) + "\n")
+    refused = []
+    tasks = load_source(kind="jsonl", path=str(path), refused=refused)
+    assert [task.task_id for task in tasks] == ["data/kernel_bench_triton_lv1_19", "data/l2"]
+    assert [one.where for one in refused] == [f"{path}:2", f"{path}:3"]
+    assert all(one.reason.startswith(one.where) and "\n" not in one.reason for one in refused)
+
+
+def test_a_file_that_is_no_task_does_not_stop_the_folder(folder):
+    (folder / "level1" / "3_Broken.py").write_text("def f(:\n")
+    (folder / "level1" / "4_Latin.py").write_bytes(b"# \xe9\n")
+    (folder / "level1" / "5_Deep.py").write_text(RELU + f"x = {'-' * 5000}1\n")
+    refused = []
+    assert len(load_source(kind="folder", path=str(folder), refused=refused)) == 3
+    reasons = [one.reason.removeprefix(f"{folder}/level1/") for one in refused]
+    assert reasons[0].startswith("3_Broken.py: the source is not Python")
+    assert reasons[1] == "4_Latin.py: not UTF-8 text (byte 2)"
+    assert len(reasons) == 3
+    with pytest.raises(TaskError, match="3_Broken"):
+        load_source(kind="folder", path=str(folder))
+
+
+def test_the_same_task_again_counts_once_and_another_under_its_id_gets_a_number(tmp_path):
+    path = tmp_path / "data.jsonl"
+    others = [{**SLIME, "label": RELU.replace("relu", name)} for name in ("sin", "cos")]
+    path.write_text("\n".join(json.dumps(row) for row in (SLIME, SLIME, *others, others[0])))
+    tasks = load_source(kind="jsonl", path=str(path))
+    ids = ["data/kernel_bench_triton_lv1_19" + end for end in ("", "~2", "~3")]
+    assert [(task.task_id, task.structure) for task in tasks] == list(
+        zip(ids, ("relu(i0)", "sin(i0)", "cos(i0)"), strict=True)
+    )
+
+
+def test_composed_tasks_are_bounded():
+    with pytest.raises(TaskError, match="makes at most 200000 tasks at once, got count = 99999999999"):
+        load_source(kind="composed", count=99999999999)
+
+
+def test_a_local_data_set_in_both_forms(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    rows = [
+        {"code": RELU, "level": 1, "name": "19_ReLU", "problem_id": 19},
+        {"code": RELU.replace("relu", "sin"), "level": 1, "name": "20_Sin", "problem_id": 20},
+        {"code": "x = 1", "level": 1, "name": "21_Bad", "problem_id": 21},
+    ]
+    found = datasets.DatasetDict({"level_1": datasets.Dataset.from_list(rows)})
+    found.save_to_disk(str(tmp_path / "saved"))
+    (tmp_path / "files").mkdir()
+    found["level_1"].to_json(str(tmp_path / "files" / "level_1.jsonl"))
+    for name in ("saved", "files"):
+        refused = []
+        tasks = load_source(kind="huggingface", path=str(tmp_path / name), refused=refused)
+        assert [task.task_id for task in tasks] == [f"{name}/l1_19_ReLU", f"{name}/l1_20_Sin"]
+        assert len(refused) == 1
+        assert "row 2: the source lacks a class Model" in refused[0].reason

@@ -1,0 +1,186 @@
+"""The process that audits tasks: one child per task, so that a task that hangs, dies or eats memory ends only itself.
+
+`python -m core.evaluation.audit_server` is started by `core.evaluation.auditor` only. It imports torch once and
+computes nothing (a child forked after that would hang; the meta device is free of it), reads `Order`s from stdin,
+forks, waits with a deadline and answers each with an `Audit`, one JSON line each. A task that runs out of time or
+memory is tried again at an eighth of the sizes.
+"""
+
+import os
+import resource
+import select
+import signal
+import sys
+import time
+from typing import Any
+
+import msgspec
+
+from core.evaluation import linux
+from core.tasks.audit import OURS, Audit, Sizes, audit_key
+from core.tasks.format import TaskError, with_profile
+
+ATTEMPTS = (1, 8, 64)
+"""Divisors of the budget, in the order in which they are tried."""
+
+
+WARM_UP = """
+import torch
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+    def forward(self, x):
+        return torch.relu(self.linear(x))
+def get_inputs():
+    return [torch.rand(4, 4)]
+def get_init_inputs():
+    return []
+"""
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """One task to audit."""
+
+    task_id: str
+    source: str
+    profile: str = "cpu"
+    wall_s: float = 60.0
+    """For one attempt."""
+    memory_mb: int = 4096
+
+
+class Answer(msgspec.Struct, kw_only=True):
+    """What a child found out before it ended."""
+
+    margins: dict[str, dict[str, float]] = {}
+    noise: float = 0.0
+    training: bool = True
+    outputs: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    scaled: Sizes = {}
+    reason: str = ""
+    smaller: bool = False
+    """Worth another attempt at smaller sizes."""
+
+
+def audit(order: Order) -> Audit:
+    """Audit one task in children of this process."""
+    started = time.monotonic()
+    answer = Answer()
+    for divisor in ATTEMPTS:
+        answer = _attempt(order, divisor)
+        if not answer.smaller:
+            break
+    status: Any = "unknown"
+    if answer.margins:
+        passing = [name for name, margin in answer.margins[OURS].items() if margin <= 1]
+        status = "degenerate" if passing else "noise" if answer.noise > 1 else "sound"
+        if passing:
+            answer.reason = f"accepts {', '.join(passing)}"
+        elif answer.noise > 1:
+            answer.reason = f"its own output misses the tolerance by a factor of {answer.noise:.3g}"
+    return Audit(
+        task_id=order.task_id,
+        key=audit_key(order.source, order.profile),
+        status=status,
+        reason=answer.reason,
+        scaled=answer.scaled,
+        training=answer.training,
+        outputs=answer.outputs,
+        margins=answer.margins,
+        notes=answer.notes,
+        seconds=round(time.monotonic() - started, 2),
+    )
+
+
+def _attempt(order: Order, divisor: int) -> Answer:
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        _in_child(order, divisor, writer)
+    os.close(writer)
+    data, deadline = bytearray(), time.monotonic() + order.wall_s
+    late = False
+    while True:
+        left = deadline - time.monotonic()
+        ready, _, _ = select.select([reader], [], [], max(left, 0))
+        late = not ready
+        block = os.read(reader, 65536) if ready else b""
+        if not block:
+            break
+        data += block
+    os.close(reader)
+    for kill, target in ((os.killpg, child), (os.kill, child)):
+        try:
+            kill(target, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    _, status = os.waitpid(child, 0)
+    if data:
+        try:
+            return msgspec.msgpack.decode(bytes(data), type=Answer)
+        except msgspec.DecodeError:
+            late = True
+    if late:
+        return Answer(reason=f"no answer within {order.wall_s:g} s", smaller=True)
+    ended = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exit code {os.WEXITSTATUS(status)}"
+    return Answer(reason=f"its process ended with {ended}", smaller=os.WIFSIGNALED(status))
+
+
+def _in_child(order: Order, divisor: int, writer: int) -> None:
+    """Measure, write the answer, end; never returns."""
+    answer = Answer()
+    try:
+        os.setpgid(0, 0)
+        linux.die_with_parent(0)
+        with open("/proc/self/statm") as sizes:
+            in_use = int(sizes.read().split()[0]) * resource.getpagesize()
+        limit = in_use + order.memory_mb * 2**20
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        _measure(order, divisor, answer)
+    except BaseException as error:
+        text = " ".join(str(error).split())
+        answer.smaller = isinstance(error, MemoryError) or "can't allocate memory" in text
+        known = isinstance(error, TaskError | ValueError) and type(error).__module__.startswith("core.")
+        answer.reason = text[:300] if known else f"{type(error).__name__}: {text}"[:300]
+    try:
+        os.write(writer, msgspec.msgpack.encode(answer))
+    finally:
+        os._exit(0)
+
+
+def _measure(order: Order, divisor: int, answer: Answer) -> None:
+    from core.evaluation.audit_answers import Measured
+    from core.evaluation.shrink import Budget, shrink
+
+    source = with_profile(order.source, order.profile, order.task_id)
+    shrunk = shrink(source, order.task_id, Budget().divided(divisor))
+    answer.scaled = shrunk.scaled
+    found = Measured(shrunk.source, order.task_id)
+    answer.margins, answer.training, answer.outputs = found.margins, found.training, found.outputs
+    answer.noise = found.noise
+    answer.notes = found.notes + ((shrunk.note,) if shrunk.note else ())
+
+
+def main() -> int:
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what tasks print must not be read as answers
+    import torch
+
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    import core.evaluation.audit_answers  # noqa: F401
+    from core.evaluation.shrink import Budget, measure
+
+    # The first operation on the meta device imports for seconds: once here, not in every child.
+    measure(WARM_UP, "warm-up", Budget())
+    for line in sys.stdin.buffer:
+        answers.write(msgspec.json.encode(audit(msgspec.json.decode(line, type=Order))) + b"\n")
+        answers.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

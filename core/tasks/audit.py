@@ -1,0 +1,145 @@
+"""What the audit of a task says: does an answer that computes nothing pass as right?
+
+A task is *degenerate* when zeros, a constant, the output for other inputs or an input itself is within tolerance of its
+output: a policy would be paid for it. A margin is the largest error of such an answer in units of what the rule allows,
+so 1 or less passes, and 50 misses by a factor of 50.
+
+`ours` is the rule that training uses (`core.evaluation.compare`, at the task's own dtype) and decides; the others say
+what would pass under the tolerances that other systems use. `core.evaluation.auditor` makes audits; this module is
+their plain form and the file in which they are kept.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from core.identity import digest
+from core.tasks.task import Task
+
+VERSION = 1
+"""Grows when the audit's answer to the same source may change; then what is kept counts no more."""
+OURS = "ours"
+RULES = ("allclose_1e-2", "allclose_1e-3", "allclose_1e-4", "bf16_1e-2", "bf16_2e-2", "scaled", "scaled_bf16", OURS)
+"""allclose_T: |got - wanted| <= T + T |wanted| in float32; bf16_T: the same with both rounded to bfloat16. scaled: our
+tolerance at the task's dtype, on the task's own inputs; scaled_bf16: at bfloat16. ours: scaled, and as the judge does
+also on inputs of another distribution, so that relu is not the identity where `get_inputs` gives nothing negative."""
+ANSWERS = ("zeros", "constant", "stale", "identity")
+"""constant: every element is the output's mean (of another draw's output where there is only one element). stale: the
+output for other inputs of the same distribution, with the same weights. identity: an input of the output's shape."""
+STATUSES = ("sound", "degenerate", "noise", "unknown")
+MISS = 1e9
+"""Margins end here; also that of an answer that is wrong where the rule allows nothing (integers, infinities)."""
+
+Sizes = dict[str, tuple[int | list[int], int | list[int]]]
+
+
+class Audit(msgspec.Struct, frozen=True, kw_only=True):
+    """The audit of one task."""
+
+    task_id: str
+    key: str
+    """Of the source and the audit's version (`audit_key`)."""
+    status: Literal["sound", "degenerate", "noise", "unknown"]
+    """noise: its output is rounding error, so that even its own answer is not within our tolerance. unknown: it could
+    not be run. `reason` says why, and is empty for a sound task."""
+    reason: str = ""
+    scaled: Sizes = {}
+    """Constants that were made smaller: name -> (own value, value used)."""
+    training: bool = True
+    """Mode of the module when it was audited; eval mode only where train mode draws at random."""
+    outputs: tuple[str, ...] = ()
+    """Dtype and shape of every output at the sizes used."""
+    margins: dict[str, dict[str, float]] = {}
+    """rule -> answer -> margin; answers that the task does not admit (no input of the output's shape) are absent."""
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def flagged(self) -> bool:
+        """Stays out of training."""
+        return self.status in ("degenerate", "noise")
+
+    def best(self, rule: str = OURS) -> tuple[str, float]:
+        """The answer that comes closest under a rule, and its margin; ("", MISS) where nothing was measured."""
+        margins = self.margins.get(rule, {})
+        return min(margins.items(), key=lambda pair: pair[1]) if margins else ("", MISS)
+
+    def passing(self, rule: str = OURS) -> tuple[str, ...]:
+        """Answers that pass under a rule."""
+        return tuple(answer for answer, margin in self.margins.get(rule, {}).items() if margin <= 1)
+
+
+def audit_key(source: str, profile: str = "cpu") -> str:
+    """Names what an audit is about: equal sources at equal sizes have equal audits."""
+    return digest("audit", str(VERSION), profile, source, size=12)
+
+
+class Kept:
+    """Audits in a file, one JSON line each, so that no source is audited twice and a restart decides alike."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self._known: dict[str, Audit] = {}
+        if path and path.is_file():
+            data = path.read_bytes()
+            whole = data.rfind(b"\n") + 1
+            if whole < len(data):  # a kill cut the last line off
+                os.truncate(path, whole)
+            for line in data[:whole].splitlines():
+                audit = msgspec.json.decode(line, type=Audit)
+                self._known[audit.key] = audit
+
+    def get(self, task: Task, profile: str) -> Audit | None:
+        """The kept audit of a task's source, under this task's id."""
+        found = self._known.get(audit_key(task.source, profile))
+        return msgspec.structs.replace(found, task_id=task.task_id) if found else None
+
+    def put(self, audit: Audit) -> None:
+        """Keep one; it is on disk when this returns."""
+        self._known[audit.key] = audit
+        if self.path:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("ab") as file:
+                file.write(msgspec.json.encode(audit) + b"\n")
+
+
+def counts(audits: Sequence[Audit]) -> dict[str, dict[str, int]]:
+    """rule -> how many tasks each answer passes, and `any` of them; `audited` tasks are the base."""
+    done = [audit for audit in audits if audit.margins]
+    table = {}
+    for rule in RULES:
+        passing = [audit.passing(rule) for audit in done]
+        table[rule] = {answer: sum(answer in found for found in passing) for answer in ANSWERS}
+        table[rule]["any"] = sum(bool(found) for found in passing)
+    return table
+
+
+def summary(audits: Sequence[Audit]) -> Iterator[str]:
+    """Lines for people: counts by status and by rule."""
+    numbers = [(sum(audit.status == status for audit in audits), status) for status in STATUSES]
+    audited = sum(bool(audit.margins) for audit in audits)
+    yield f"{len(audits)} tasks: {', '.join(f'{number} {status}' for number, status in numbers)}"
+    yield f"of {audited} audited, how many accept each answer (rule `{OURS}` decides):"
+    yield f"{'rule':14}" + "".join(f"{answer:>10}" for answer in (*ANSWERS, "any"))
+    for rule, row in counts(audits).items():
+        yield f"{rule:14}" + "".join(f"{row[answer]:>10}" for answer in (*ANSWERS, "any"))
+
+
+def as_json(audits: Sequence[Audit], **facts: object) -> str:
+    """The whole table as JSON: facts about the source, counts, one short line per task: its margins, of three digits,
+    in the order of `answers`."""
+    head = json.dumps({**facts, "answers": ANSWERS, "counts": counts(audits)}, indent=1)
+    rows = []
+    for audit in audits:
+        row = {name: value for name, value in msgspec.to_builtins(audit).items() if value not in ("", {}, [], ())}
+        row.pop("key")
+        row["margins"] = {
+            rule: [float(f"{margins[answer]:.3g}") if answer in margins else None for answer in ANSWERS]
+            for rule, margins in audit.margins.items()
+        }
+        rows.append(json.dumps(row, separators=(",", ":")))
+    return head[:-2] + ',\n "tasks": [\n  ' + ",\n  ".join(rows) + "\n ]\n}"

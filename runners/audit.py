@@ -1,0 +1,70 @@
+"""`kernelmill audit SOURCE`: which tasks would pay for an answer that computes nothing.
+
+Each task's output is compared with zeros, a constant, the output for other inputs and its own inputs, under the
+tolerances that RL systems use and under ours. A margin of 1 or less passes; 50 misses by a factor of 50. Tasks too
+large for a CPU are made smaller first, and the row says how.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from runners.tasks import EPILOG, add_choice, read_source
+
+if TYPE_CHECKING:
+    from core.tasks.audit import Audit
+    from core.tasks.rows import Refused
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add `audit` to the command line."""
+    parser = subparsers.add_parser(
+        "audit",
+        help="find tasks that pay for computing nothing",
+        description=__doc__,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_choice(parser)
+    parser.add_argument("--limit", type=int, default=0, metavar="N", help="only the first N tasks")
+    parser.add_argument("--json", action="store_true", help="print the whole table as JSON instead of lines")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="keep audits in this file, and go on from it")
+    parser.add_argument("--wall", type=float, default=60.0, metavar="SECONDS", help="for one attempt (default 60)")
+    parser.add_argument("--memory", type=int, default=4096, metavar="MB", help="for one task (default 4096)")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print rows as they come, then the counts; 0 when no task is flagged, 1 when some are, 2 when none can be read."""
+    from core.evaluation.auditor import Auditor
+    from core.tasks.audit import as_json, summary
+    from runners.usage import UsageError
+
+    if args.wall <= 0 or args.memory < 256 or args.limit < 0:
+        raise UsageError(
+            f"--wall {args.wall:g}, --memory {args.memory}, --limit {args.limit}: wanted more than 0 s, at least 256 "
+            "MB and at least 0"
+        )
+    refused: list[Refused] = []
+    tasks = read_source(args, refused)[: args.limit or None]
+    width = max(len(task.task_id) for task in tasks)
+    audits = []
+    with Auditor(args.keep, wall_s=args.wall, memory_mb=args.memory) as auditor:
+        for task in tasks:
+            audits.append(auditor.audit(task))
+            print(line(audits[-1], width), file=sys.stderr if args.json else sys.stdout, flush=True)
+    if args.json:
+        print(as_json(audits, source=args.source, refused=[one.reason for one in refused]))
+    else:
+        print(*(f"refused: {one.reason}" for one in refused), *summary(audits), sep="\n")
+    return int(any(audit.flagged for audit in audits))
+
+
+def line(audit: "Audit", width: int) -> str:
+    """One task for people: status, the best answer and its margin under our rule, how it was scaled, why."""
+    answer, margin = audit.best()
+    best = f"{answer} {margin:.3g}" if answer else ""
+    sizes = " ".join(f"{name}={old}->{new}" for name, (old, new) in audit.scaled.items())
+    notes = "; ".join(part for part in (audit.reason, *audit.notes) if part)
+    return f"{audit.task_id:{width}}  {audit.status:10}  {best:20}  {audit.seconds:5.1f} s  {sizes}  {notes}".rstrip()

@@ -1,0 +1,172 @@
+"""Audits of small tasks in real child processes: what is flagged, what is made smaller, what can't end the audit."""
+
+import pytest
+
+from core.evaluation.auditor import Auditor, AuditorError
+from core.tasks.audit import MISS, Kept
+from core.tasks.sources import load_source
+from core.tasks.task import Task
+
+FRAME = """
+import torch
+N = 64
+class Model(torch.nn.Module):
+    def forward(self, x):
+        {body}
+def get_inputs():
+    return [{inputs}]
+def get_init_inputs():
+    return []
+"""
+
+
+def task(body, inputs="torch.randn(8, N)", name="t", before=""):
+    source = before + FRAME.format(body=body, inputs=inputs)
+    return Task(task_id=f"test/{name}", name=name, level=1, origin="test", source=source)
+
+
+@pytest.fixture(scope="module")
+def auditor():
+    with Auditor(wall_s=30.0) as auditor:
+        yield auditor
+
+
+@pytest.mark.parametrize(
+    ("body", "inputs", "answers"),
+    [
+        ("return torch.relu(x) * 0", "torch.randn(8, N)", {"zeros", "constant", "stale"}),
+        ("return x * 0 + 280000.0", "torch.randn(8, N)", {"constant", "stale"}),
+        ("return torch.arange(8.0) + 0 * x.sum()", "torch.randn(8, N)", {"stale"}),
+        ("return x.abs().sign().long()", "torch.randn(8, N)", {"constant", "stale"}),
+        ("return x.clone()", "torch.randn(8, N)", {"identity"}),
+        ("return x, x * 0 + 1", "torch.randn(8, N)", set()),
+    ],
+)
+def test_answers_that_compute_nothing_are_found(auditor, body, inputs, answers):
+    audit = auditor.audit(task(body, inputs))
+    assert set(audit.passing()) == answers, audit.margins
+    assert audit.flagged == bool(answers)
+
+
+def test_small_outputs_pass_common_tolerances_and_not_ours(auditor):
+    audit = auditor.audit(task("return x * 1e-4"))
+    assert set(audit.passing("allclose_1e-2")) == {"zeros", "constant", "stale"}
+    assert audit.passing("allclose_1e-4") == ()
+    assert (audit.status, audit.reason) == ("sound", "")
+    assert audit.best()[1] > 100
+
+
+def test_an_input_is_an_answer_only_where_other_inputs_say_so_too(auditor):
+    audit = auditor.audit(task("return torch.relu(x)", "torch.rand(8, N)"))
+    assert "identity" in audit.passing("scaled")
+    assert audit.status == "sound"
+
+
+def test_one_number_is_not_its_own_mean(auditor):
+    audit = auditor.audit(task("return (x * x).mean()"))
+    assert audit.outputs == ("float32[]",)
+    assert audit.margins["ours"]["constant"] == audit.margins["ours"]["stale"] > 1
+    assert auditor.audit(task("return float(x.abs().sum()), int(x.shape[0])")).status == "sound"
+
+
+def test_whole_numbers_and_keyword_inputs_are_kept(auditor):
+    audit = auditor.audit(
+        task("return torch.where(flag[k], k, 3)", "[], {'k': torch.randint(0, 9, (32,)), 'flag': x.bool(), 'n': 2}")
+    )
+    assert audit.status == "unknown"
+    source = task("return x").source.replace("self, x", "self, k, flag, n").replace("[torch.randn(8, N)]", "[[], {}]")
+    source = source.replace(
+        "[[], {}]", "[[], {'k': torch.randint(0, 9, (32,)), 'flag': torch.rand(9) > 0.5, 'n': 2}]", 1
+    )
+    source = source.replace("return x", "return torch.where(flag[k], k * n, 3)")
+    audit = auditor.audit(Task(task_id="t/kw", name="kw", level=1, origin="t", source=source))
+    assert audit.outputs == ("int64[32]",)
+    assert set(audit.margins["ours"].values()) == {MISS}
+
+
+def test_random_modules_are_audited_in_eval_mode_or_not_at_all(auditor):
+    body = "return torch.nn.functional.dropout(x, 0.5, self.training) + x"
+    assert not auditor.audit(task(body)).training
+    audit = auditor.audit(task("return x + torch.rand_like(x)"))
+    assert (audit.status, audit.reason) == (
+        "unknown",
+        "Model gives another output at every call, nothing can be compared",
+    )
+
+
+def test_rounding_noise_is_not_a_task(auditor):
+    body = "return torch.nn.functional.layer_norm(x, (N,)).mean(dim=1)"
+    audit = auditor.audit(task(body, "torch.randn(64, N)"))
+    assert audit.flagged
+    assert audit.reason.startswith(("its own output misses the tolerance", "accepts"))
+
+
+def test_large_tasks_are_made_smaller_batch_first(auditor):
+    before = "batch, height, width = 4096, 512, 512\n"
+    audit = auditor.audit(task("return x + 1", "torch.rand(batch, height, width)", before=before))
+    assert audit.scaled == {"batch": (4096, 8)}
+    assert audit.outputs == ("float32[8, 512, 512]",)
+    assert audit.status == "sound"
+    before = "shape = (65536,)\nrows = 65536\n"
+    tied = task("return (x * y).mean()", "torch.rand(rows, *shape), torch.rand(rows)", before=before)
+    tied = Task(task_id="t", name="t", level=1, origin="t", source=tied.source.replace("self, x", "self, x, y"))
+    audit = auditor.audit(tied)
+    assert audit.scaled["rows"] == (65536, 1024)
+    assert audit.scaled["shape"] == ([65536], [1024])
+
+
+def test_what_can_not_be_made_smaller_is_a_row_with_its_reason(auditor):
+    audit = auditor.audit(task("return x + 1", "torch.rand(100_000, 100_000)"))
+    assert audit.status == "unknown"
+    assert "times the audit's budget, and no module-level number makes it smaller" in audit.reason
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("raise KeyError('no')", "KeyError: 'no'"),
+        ("import os; os._exit(3)", "its process ended with exit code 3"),
+        ("import os; os.kill(os.getpid(), 11)", "its process ended with signal 11"),
+        ("import sys; sys.exit(0)", "SystemExit: 0"),
+        ("return None", "the output holds no tensor and no number"),
+    ],
+)
+def test_a_task_that_dies_ends_only_itself(auditor, body, reason):
+    # Not on the meta device, where it is only sized.
+    audit = auditor.audit(task(f"x.sum().item(); {body}"))
+    assert audit.status == "unknown"
+    assert audit.reason == reason
+    assert auditor.audit(task("return x + 1")).status == "sound"
+
+
+def test_limits_of_memory_and_time():
+    hangs = task("x.sum().item()\n        while True: pass", name="hangs")
+    eats = task("x.sum().item()\n        return torch.empty(2**33).fill_(1.0)", name="eats")
+    with Auditor(wall_s=1.0, memory_mb=512) as auditor:
+        assert auditor.audit(hangs).reason == "no answer within 1 s"
+        assert "allocate memory" in auditor.audit(eats).reason
+
+
+def test_audits_are_kept_and_are_the_same_again(tmp_path):
+    path = tmp_path / "audit.jsonl"
+    with Auditor(path) as auditor:
+        first = auditor.audit(task("return x * 2"))
+    with Auditor() as auditor:
+        again = auditor.audit(task("return x * 2"))
+    assert first.margins == again.margins
+    with Auditor(path) as auditor:
+        auditor.stop()
+        assert auditor.audit(task("return x * 2", name="other")).margins == first.margins
+        with pytest.raises(AuditorError, match="stopped while test/t was audited"):
+            auditor.audit(task("return x * 3"))
+    assert Kept(path).get(task("return x * 3"), "cpu") is None
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_project_s_own_tasks_are_sound(auditor):
+    tasks = [*load_source(kind="starter"), *load_source(kind="composed", count=8)]
+    audits = [auditor.audit(task) for task in tasks]
+    assert {audit.task_id: (audit.status, audit.reason, audit.scaled) for audit in audits} == {
+        task.task_id: ("sound", "", {}) for task in tasks
+    }
