@@ -91,7 +91,7 @@ class CompileStage:
         self, outcome: Outcome, definitions: dict[str, KernelDefinition], launches: list[Launch], share_s: float
     ) -> CompileReport:
         target = self._settings.target
-        if outcome.garbled:
+        if outcome.oversized:
             return CompileReport(finding=_tampering())
         used: list[resources.KernelResources] = []
         skipped: list[str] = []

@@ -104,7 +104,7 @@ class CudaStage:
 
     def _read(self, outcome: Outcome, files: list[str], texts: dict[str, str], source: str) -> CompileReport:
         settings = self._settings
-        if outcome.garbled:
+        if outcome.oversized:
             return CompileReport(finding=_tampering())
         answers: dict[str, _Answer] = {}
         for frame, _ in outcome.frames:

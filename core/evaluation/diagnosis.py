@@ -157,6 +157,8 @@ def ending(outcome: Outcome, report: Report, wall_s: float, memory_mb: int) -> F
     stage = _stage(report.phase)
     if outcome.flooded:
         return Finding(stage=stage, category="output_limit", headline=f"printed more than 64 MiB while {doing}")
+    if outcome.oversized:
+        return Finding(stage="correctness", category="wrong_shape", headline="forward returned far more than Model does")
     if report.trace is not None:
         return None  # all outputs had arrived
     if report.forged:

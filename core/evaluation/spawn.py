@@ -40,8 +40,6 @@ class Outcome(msgspec.Struct, kw_only=True):
 
     frames: list[tuple[dict[str, Any], bytes]]
     """(header, blob) in order; whatever the child wrote."""
-    garbled: bool = False
-    """The result pipe held something else than frames."""
     oversized: bool = False
     """It sent more than the outputs can hold; the child was ended there."""
     timed_out: bool = False
