@@ -22,8 +22,9 @@ from core.evaluation.verdict import Stage
 from core.evaluation.work import Work
 
 TORCH_SHARE = 0.5
-"""A candidate whose torch operators do this share of what the reference's do, in bytes or in matrix operations, did not
-replace it."""
+"""A candidate whose torch operators do this share of what the reference's do, in bytes, did not replace it."""
+DOT_SHARE = 0.4
+"""The same for matrix operations."""
 GHOST_SHARE = 0.95
 """Kernels whose garbage leaves this share of the output right are decoys."""
 MAX_SCALARS_READ = 64
@@ -223,6 +224,7 @@ def outputs(report: Report, draws: list[Draw], work: Work, may_mutate: bool, gho
     """Compare every call; the first finding in the order of calls."""
     assert report.trace is not None
     trace = report.trace
+    copies = not any(kernel.flops + kernel.dot_flops for kernel in trace.kernels)
     outputs_of: dict[int, list[torch.Tensor]] = {}
     for index, draw in enumerate(draws):
         if index not in report.draws:
@@ -251,7 +253,7 @@ def outputs(report: Report, draws: list[Draw], work: Work, may_mutate: bool, gho
         if frame.changed_state and not draw.training:
             text = f"forward changed the parameter {frame.changed_state[0]}"
             return Finding(stage="correctness", category="state_mutated", headline=text)
-        fallback = _fallback(operators, work, draw.work_ratio, mode) or _escape(frame.scalars_read, mode)
+        fallback = _fallback(operators, work, draw.work_ratio, mode, copies) or _escape(frame.scalars_read, mode)
         if fallback is not None:
             return fallback
     if trace.reused:
@@ -298,19 +300,24 @@ def _no_kernel(operators: dict[str, list[int]], mode: str) -> Finding:
     return Finding(stage="launch", category="no_kernel", headline=headline, detail=detail)
 
 
-def _fallback(operators: dict[str, list[int]], work: Work, ratio: float, mode: str) -> Finding | None:
-    """Torch operators that do a good part of what the whole reference does: matrix flops, or bytes moved."""
+def _fallback(
+    operators: dict[str, list[int]], work: Work, ratio: float, mode: str, copies: bool
+) -> Finding | None:
+    """Torch operators that do a good part of what the whole reference does: matrix flops, or bytes moved.
+
+    Clones and concatenations count where the reference does nothing else, or where all kernels only copy (`copies`).
+    """
     where = f" {mode}" if mode else ""
-    headline = f"torch does the work{where}: {_top(operators)}"
+    headline = f"torch does the work{where}: {_top(operators) or ', '.join(list(operators)[:4])}"
     theirs = sum(moved for _, moved, flops in work.operators if flops)
-    mine = sum(entry[1] for entry in operators.values() if entry[3] or not theirs)
+    mine = sum(entry[1] for entry in operators.values() if entry[3] or copies or not theirs)
     theirs = round(ratio * (theirs or sum(moved for _, moved, _ in work.operators)))
     if theirs and mine >= TORCH_SHARE * theirs:
         detail = f"torch operators moved {mine:,} bytes, the reference's move {theirs:,}. Move the work into the kernel."
         return Finding(stage="correctness", category="torch_fallback", headline=headline, detail=detail)
     flops = sum(entry[2] for name, entry in operators.items() if aten_costs.is_dot(name))
     wanted = round(ratio * work.dot_flops)
-    if wanted and flops >= TORCH_SHARE * wanted:
+    if wanted and flops >= DOT_SHARE * wanted:
         detail = f"torch did {flops:,} of the {wanted:,} matrix operations. Use tl.dot in the kernel."
         return Finding(stage="correctness", category="torch_fallback", headline=headline, detail=detail)
     return None

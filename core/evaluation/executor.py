@@ -219,8 +219,11 @@ class Executor:
                 phase = "forward"
                 held[variant], output = self._draw(index, draw, names[variant], held.get(variant))
                 kept.append((index, output, values.encode(output)[1]))
-            changed = [index for index in self._job["rechecks"] if not self._same_again(index, names, held, kept)]
-            self._finish(kept, changed)
+            trace = {"kernels": interpreter.TRACER.report(), "reused": _overwritten(kept)}
+            trace["changed"] = [
+                index for index in self._job["rechecks"] if not self._same_again(index, names, held, kept)
+            ]
+            self._channel.send({"trace": trace, **self._program()})
         except HostFailed as failure:
             self._send_error({**failure.error, "phase": phase})
         except _KernelFailed as failure:
@@ -362,11 +365,10 @@ class Executor:
             return False
         return all(_nearly(new, old) for new, old in zip(again, before, strict=True))
 
-    def _finish(self, kept: list[tuple[int, Any, list[bytes]]], changed: list[int]) -> None:
-        reused = [
-            index for index, output, blobs in kept[:-1] if b"".join(values.encode(output)[1]) != b"".join(blobs)
-        ]
-        self._channel.send({"trace": {"kernels": interpreter.TRACER.report(), "reused": reused, "changed": changed}, **self._program()})
+
+def _overwritten(kept: list[tuple[int, Any, list[bytes]]]) -> list[int]:
+    """Calls whose output is no longer what it was when they returned."""
+    return [index for index, output, blobs in kept[:-1] if b"".join(values.encode(output)[1]) != b"".join(blobs)]
 
 
 def _nearly(new: torch.Tensor, old: bytes) -> bool:

@@ -41,7 +41,8 @@ def _np_dtype(kind: Any, _table: dict[str, np.dtype] = _np_dtype_table()) -> np.
 
 def _boolean(mask: Any) -> Any:
     """The stock interpreter makes an integer of a scalar condition, and of a mask that one was joined with."""
-    return mask if mask.data.dtype == np.bool_ else Handle(mask.data.astype(np.bool_), tl.int1)
+    data = mask if isinstance(mask, np.ndarray) else mask.data  # block pointers hand over a bare array
+    return mask if data.dtype == np.bool_ and data is not mask else Handle(data.astype(np.bool_, copy=False), tl.int1)
 
 
 def _masked_load(

@@ -3,7 +3,7 @@
 id: B2
 tier: cpu
 task: relu_scale
-expect: torch_fallback, no_kernel, decoy_kernel
+expect: torch_fallback, no_kernel, decoy_kernel, kernel_error
 """
 # ruff: noqa
 

@@ -3,7 +3,7 @@
 id: B9
 tier: cpu
 task: relu_scale
-expect: decoy_kernel
+expect: decoy_kernel, data_escape
 """
 # ruff: noqa
 

@@ -3,7 +3,7 @@
 id: F6
 tier: cpu
 task: relu_scale
-expect: tampering, wrong_value
+expect: tampering, wrong_value, torch_fallback
 """
 # ruff: noqa
 
