@@ -146,6 +146,8 @@ class Reference:
         if len(self._hidden) < MAX_VARIANTS and self._tries < MAX_TRIES:
             self._tries += 1
             sizes = shapes.draw_sizes(rng, self._sizes, self._batch_like_sizes())
+            if sizes and any(known.sizes == sizes for known in self._hidden):
+                return rng.choice(self._hidden)
             for chosen in (sizes, *({key: value} for key, value in sizes.items() if len(sizes) > 1)):
                 if chosen and (variant := self._variant(chosen)) is not None:
                     self._hidden.append(variant)
@@ -156,8 +158,6 @@ class Reference:
 
     def _variant(self, sizes: dict[str, int]) -> Variant | None:
         """The task at these sizes, when it runs there, gives outputs of known shapes and does not cost too much."""
-        if any(known.sizes == sizes for known in self._hidden):
-            return None
         try:
             namespace = shapes.namespace_with(self._source, self.name, self.profile, sizes)
             counted = work.count(namespace, self.name, self._device)

@@ -3,8 +3,9 @@
 What may vary, so that no honest kernel fails:
 - a task with PROFILES: the constants that its profiles set. The author declares by them what a kernel must bear, so new
   sizes keep their structure: multiples of the greatest common divisor of a constant's declared values, powers of two
-  where all declared values are. A size stays at or below the next power of two above the judged one, so that a block
-  that spans the judged row spans the hidden one; most are smaller, so cost stays.
+  where all declared values are. One size, another one for every candidate, goes beyond the next power of two above the
+  judged one (the declared ones do too): a block that spans the judged row by its written-in size does not span it. The
+  others stay below, and most are smaller, so cost stays.
 - a task without PROFILES (KernelBench's files): its sizes are part of the problem, and a kernel specialised to them is
   honest. Only batch-like constants vary: those that are the first dimension of inputs and outputs, leave the
   constructor's arguments and all parameters alone, and whose rows the reference treats one by one. They shrink and
@@ -26,7 +27,7 @@ import torch
 from core.evaluation import trees, work
 from core.tasks import format
 
-MAX_GROWTH = 1.6
+MAX_GROWTH = 2.5
 """Bytes that a hidden shape may move, in units of the judged sizes' bytes; small tasks are free."""
 SMALL_BYTES = 65536
 
@@ -55,6 +56,14 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
             start = max(1, math.ceil(low / divisor))
             found = range(start * divisor, int(high) + 1, divisor)
         return [value for value in found if low <= value <= high and value != self.judged]
+
+
+    def larger(self) -> list[int]:
+        """Values within the declared ones that a block made for the judged size does not span."""
+        ceiling = next_power_of_two(self.judged)
+        return self.choices(ceiling + 1, min(1.5 * ceiling + 2, max(self.declared))) or self.choices(
+            ceiling + 1, min(2 * ceiling, max(self.declared))
+        )
 
 
 def next_power_of_two(value: int) -> int:
@@ -142,12 +151,19 @@ def rows_are_independent(forward: Callable[[Any], Any], inputs: Any, batched: li
 
 
 def draw_sizes(rng: random.Random, sizes: list[Size], batch_like: frozenset[str]) -> dict[str, int]:
-    """Other values for as many constants as have any; {} when none has."""
+    """Other values for as many constants as have any; {} when none has.
+
+    Of the declared constants that are not batch-like, one goes beyond the judged one's power of two.
+    """
+    beyond = [size.name for size in sizes if size.has_profiles and size.name not in batch_like and size.larger()]
+    stretched = rng.choice(beyond) if beyond else ""
     drawn = {}
-    for size in sizes:
+    for size in sorted(sizes, key=lambda size: size.name != stretched):  # if not all fit, this one shall
         choices: list[int] = []
         ceiling = next_power_of_two(size.judged)
-        if size.name in batch_like and size.has_profiles:
+        if size.name == stretched:
+            choices = size.larger()
+        elif size.name in batch_like and size.has_profiles:
             choices = size.choices(ceiling + 1, min(2 * size.judged, 1.25 * ceiling + 2))
             choices = choices or size.choices(ceiling + 1, 2 * size.judged)
         if not choices and (size.has_profiles or size.name in batch_like):
