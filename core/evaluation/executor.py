@@ -26,6 +26,7 @@ from core.evaluation import harness, interpreter, link, values
 from core.evaluation import kernel_source as ks
 from core.evaluation.kernel_check import CheckedKernel, Kernels, UnknownNameError
 from core.evaluation.kernel_describe import launch_of
+from core.evaluation.launch_memory import LaunchMemory
 from core.evaluation.operators import Operators
 from core.evaluation.storages import BadReference, Storages, named_dtype
 
@@ -66,6 +67,7 @@ class Executor:
         self._log: list[list[Any]] | None = None
         """Messages of the call that will be replayed, with what they produced."""
         self.launched = 0
+        self.memory = LaunchMemory()
         self._unused: list[int] = []
         """Storages that the host has no tensor of any more: the output of a call is among them, so they go later."""
 
@@ -124,7 +126,7 @@ class Executor:
                 argument: (value.value if isinstance(value, _Constant) else value)
                 for argument, value in arguments.items()
             }
-            written = interpreter.execute(key, kernel, plain, grid)
+            written = self.memory.execute(key, kernel, encoded, plain, grid)
         except Exception as error:  # a kernel may raise anything
             raise _KernelFailed(self._describe(error, name, line)) from error
         if self._log is not None:
@@ -219,6 +221,7 @@ class Executor:
                 phase = "forward"
                 held[variant], output = self._draw(index, draw, names[variant], held.get(variant))
                 kept.append((index, output, values.encode(output)[1]))
+            self.memory.recalls = True
             trace = {"kernels": interpreter.TRACER.report(), "reused": _overwritten(kept)}
             trace["changed"] = [
                 index for index in self._job["rechecks"] if not self._same_again(index, names, held, kept)
