@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 
 import pytest
+from workbench import Bench
 
 from core.evaluation.judge import Judge
 from core.evaluation.settings import JudgeSettings
@@ -83,3 +84,11 @@ def variant() -> Callable[..., str]:
 @pytest.fixture
 def task() -> Task:
     return TASK
+
+
+@pytest.fixture(scope="session")
+def bench() -> Iterator[Bench]:
+    """Executor and host without walls."""
+    one = Bench()
+    yield one
+    one.stop()
