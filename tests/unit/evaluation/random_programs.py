@@ -4,6 +4,7 @@ A program draws on views, in-place changes, `out=`, indexing, factories, casts, 
 read into Python, and shapes that depend on values. It never reads memory that it did not write.
 """
 
+import copy
 import random
 
 import torch
@@ -48,7 +49,7 @@ torch.hstack([{v}, {w}]) | torch.atleast_2d({v}) | torch.nn.functional.linear({v
 """
 REDUCTIONS = """
 {v}.sum() | {v}.float().mean(0) | {v}.amax(-1) | {v}.argmax() | {v}.cumsum(0) | torch.softmax({v}.float(), -1) | {v}.max(0)[0]
-{v}.float().var_mean(0)[1] | {v}.any() | torch.relu({v}) | {v}.norm() | torch.aminmax({v})[0] | {v}.prod(0) | ({v} > 0).sum()
+torch.var_mean({v}.float(), 0)[1] | {v}.any() | torch.relu({v}) | {v}.norm() | torch.aminmax({v})[0] | {v}.prod(0) | ({v} > 0).sum()
 torch.nn.functional.layer_norm({v}.float(), {v}.shape[-1:]) | torch.nn.functional.gelu({v}.float()) | {v}.float().median()
 """
 VALUES = """
@@ -86,7 +87,7 @@ def program(seed: int, lines: int = 24) -> str:
         line = template.format(v=v, w=w, n=rng.randint(2, 6))
         statement = any(mark in line for mark in (" = ", " += ", " *= "))
         made = f"v{len(text)}"
-        if _runs(line if statement else f"{made} = {line}", {name: x.clone() for name, x in names.items()}, made):
+        if _runs(line if statement else f"{made} = {line}", copy.deepcopy(names)):
             text.append(line if statement else f"{made} = {line}")
             exec(text[-1], {"torch": torch}, names)
     body = "\n        ".join(text)
@@ -96,10 +97,10 @@ def program(seed: int, lines: int = 24) -> str:
     )
 
 
-def _runs(line: str, names: dict[str, torch.Tensor], made: str) -> bool:
-    """Whether the line runs, and makes a tensor that is small."""
+def _runs(line: str, names: dict[str, torch.Tensor]) -> bool:
+    """Whether the line runs on copies (that share memory as the originals do), and makes a tensor that is small."""
     try:
         exec(line, {"torch": torch}, names)
-    except (RuntimeError, TypeError, ValueError, IndexError):
+    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError):
         return False
     return all(isinstance(x, torch.Tensor) and x.numel() <= LARGEST for x in names.values())
