@@ -31,6 +31,9 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         "--wall", type=float, default=20.0, metavar="SECONDS", help="time for the candidate (default 20)"
     )
     parser.add_argument("--isolation", default="auto", choices=("auto", "namespaces", "basic"), help="sandbox level")
+    parser.add_argument(
+        "--backend", default="triton", choices=("triton", "cuda"), help="what candidates are written in"
+    )
     parser.add_argument("--json", action="store_true", help="print the verdict as one JSON line")
     parser.set_defaults(run=run)
     return parser
@@ -56,7 +59,14 @@ def run(args: argparse.Namespace) -> int:
     except ValueError as error:
         print(f"kernelmill judge: {error}", file=sys.stderr)
         return 2
-    task = Task(task_id=f"file/{args.task.stem}", name=args.task.stem, level=1, origin="file", source=texts[0])
+    task = Task(
+        task_id=f"file/{args.task.stem}",
+        name=args.task.stem,
+        level=1,
+        origin="file",
+        source=texts[0],
+        backend=args.backend,
+    )
     key = candidate_key(task.source, texts[1], settings.identity(), settings.device_class)
     from core.evaluation.judge import Judge
 

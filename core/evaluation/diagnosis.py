@@ -11,6 +11,7 @@ import msgspec
 import torch
 
 from core.evaluation import aten_costs, compare, values
+from core.evaluation.cuda_source import Extension
 from core.evaluation.draws import Draw
 from core.evaluation.findings import Finding
 from core.evaluation.kernel_source import KernelDefinition, Launch
@@ -89,6 +90,8 @@ class Report(msgspec.Struct, kw_only=True):
     """How the host ended, when it went without a word: exit status, or minus the signal."""
     forged: str = ""
     definitions: dict[str, KernelDefinition] = {}
+    extensions: list[Extension] = []
+    """CUDA C++ that the candidate wants built."""
     launches: list[Launch] = []
     """Different launches that were reached, and the kernels they are of."""
 
@@ -105,6 +108,7 @@ def read(outcome: Outcome) -> Report:
     for header, blob in outcome.frames:
         if "definitions" in header:
             report.definitions = msgspec.convert(header["definitions"], dict[str, KernelDefinition])
+            report.extensions = msgspec.convert(header["extensions"], list[Extension])
             report.launches = msgspec.convert(header["launches"], list[Launch])
         if "phase" in header:
             report.phase = str(header["phase"])
@@ -159,7 +163,9 @@ def ending(outcome: Outcome, report: Report, wall_s: float, memory_mb: int) -> F
     if outcome.flooded:
         return Finding(stage=stage, category="output_limit", headline=f"printed more than 64 MiB while {doing}")
     if outcome.oversized:
-        return Finding(stage="correctness", category="wrong_shape", headline="forward returned far more than Model does")
+        return Finding(
+            stage="correctness", category="wrong_shape", headline="forward returned far more than Model does"
+        )
     if report.trace is not None:
         return None  # all outputs had arrived
     if report.forged:
@@ -300,9 +306,7 @@ def _no_kernel(operators: dict[str, list[int]], mode: str) -> Finding:
     return Finding(stage="launch", category="no_kernel", headline=headline, detail=detail)
 
 
-def _fallback(
-    operators: dict[str, list[int]], work: Work, ratio: float, mode: str, copies: bool
-) -> Finding | None:
+def _fallback(operators: dict[str, list[int]], work: Work, ratio: float, mode: str, copies: bool) -> Finding | None:
     """Torch operators that do a good part of what the whole reference does: matrix flops, or bytes moved.
 
     Clones and concatenations count where the reference does nothing else, or where all kernels only copy (`copies`).
@@ -313,7 +317,9 @@ def _fallback(
     mine = sum(entry[1] for entry in operators.values() if entry[3] or copies or not theirs)
     theirs = round(ratio * (theirs or sum(moved for _, moved, _ in work.operators)))
     if theirs and mine >= TORCH_SHARE * theirs:
-        detail = f"torch operators moved {mine:,} bytes, the reference's move {theirs:,}. Move the work into the kernel."
+        detail = (
+            f"torch operators moved {mine:,} bytes, the reference's move {theirs:,}. Move the work into the kernel."
+        )
         return Finding(stage="correctness", category="torch_fallback", headline=headline, detail=detail)
     flops = sum(entry[2] for name, entry in operators.items() if aten_costs.is_dot(name))
     wanted = round(ratio * work.dot_flops)

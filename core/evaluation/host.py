@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from triton.backends.compiler import GPUTarget
 
-from core.evaluation import launches, pretend, remote
+from core.evaluation import cuda_capture, launches, pretend, remote
 from core.evaluation.link import Link, LinkClosed
 from core.evaluation.remote import Remote, RemoteTensors
 
@@ -87,7 +87,10 @@ class Host:
             self._link.post("done", answer)
             self._link.flush()
 
-    def _import(self, source: str) -> None:
+    def _import(self, source: str, extensions: bool) -> None:
+        """Execute the source; with `extensions`, CUDA C++ that it hands to load_inline is recorded."""
+        if extensions:
+            cuda_capture.install(lambda frame: self._link.post("extension", frame["extension"]))
         self._module, _ = import_candidate(source, self._folder)
 
     def _construct(self, variant: int, init: Any) -> dict[str, Any]:

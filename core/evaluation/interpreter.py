@@ -231,9 +231,7 @@ class Tracer:
 
     def report(self) -> list[dict[str, Any]]:
         names = "name line launches programs sector_bytes traffic_bytes flops dot_flops".split()  # noqa: SIM905
-        return [
-            {"key": key, **{name: getattr(kernel, name) for name in names}} for key, kernel in self.kernels.items()
-        ]
+        return [{"key": key, **{name: getattr(kernel, name) for name in names}} for key, kernel in self.kernels.items()]
 
 
 TRACER = Tracer()

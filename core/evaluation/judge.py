@@ -16,6 +16,7 @@ import msgspec
 
 from core.evaluation import diagnosis, roofline, sandbox, values
 from core.evaluation.compile_stage import CompileStage
+from core.evaluation.cuda_stage import CudaStage
 from core.evaluation.draws import Draw, Drawn
 from core.evaluation.findings import Finding, feedback_text
 from core.evaluation.reference import Reference, TooLargeError, mutates_inputs
@@ -69,6 +70,7 @@ class Judge:
         self._slot = slot
         self._zygote = Zygote("interpret", self.walls, slot)
         self._compile = CompileStage(settings, self.walls, slot) if settings.target else None
+        self._cuda = CudaStage(settings, self._compile.zygote) if self._compile else None
         self._tasks: OrderedDict[str, Prepared | TaskError] = OrderedDict()
 
     @property
@@ -99,7 +101,7 @@ class Judge:
 
     def _judge(self, task: Task, candidate: str, key: str) -> Verdict:
         candidate = without_mark(candidate)
-        refused, screens = screen(candidate)
+        refused, screens = screen(candidate, task.backend)
         if refused is not None:
             return self._failed(key, refused, screens, tier="static")
         try:
@@ -115,7 +117,7 @@ class Judge:
                 self.stop()
                 self.start()
             try:
-                return self._attempt(key, candidate, prepared, screens)
+                return self._attempt(key, task, candidate, prepared, screens)
             except ZygoteError as error:
                 trouble = str(error)
         return self._infra(key, trouble)
@@ -139,14 +141,14 @@ class Judge:
             raise known
         return known
 
-    def _attempt(self, key: str, candidate: str, prepared: Prepared, screens: tuple[str, ...]) -> Verdict:
+    def _attempt(self, key: str, task: Task, candidate: str, prepared: Prepared, screens: tuple[str, ...]) -> Verdict:
         settings = self.settings
         drawn = prepared.reference.draws(settings.draws)
         draws = drawn.draws
         ghost = secrets.choice([index for index, draw in enumerate(draws) if draw.variant == 0])
         expected = sum(tensor.nbytes for draw in draws for tensor in draw.expected.native)
         most = 4 * expected + 2**20
-        header, blobs = job(candidate, drawn, ghost, most)
+        header, blobs = job(candidate, task.backend, drawn, ghost, most)
         limits = sandbox.Limits(memory_mb=settings.memory_mb, wall_s=settings.wall_s)
         outcome = self._zygote.run(
             header, blobs, limits, settings.output_kb, result_mb=8 + most * (len(draws) + 1) // 2**20
@@ -154,6 +156,8 @@ class Judge:
         report = diagnosis.read(outcome)
         finding = self._diagnose(outcome, report, draws, prepared, screens, ghost)
         compiled = report.launched
+        if report.extensions and (report.error is None or report.error.type == "NeedsGpuError"):
+            return self._extensions(key, report, candidate, screens)
         if self._compile is not None:
             refusal = None
             if report.launches:
@@ -164,6 +168,16 @@ class Judge:
             return self._failed(key, finding, screens, compiled=compiled)
         calls = sum(draw.work_ratio for draw in draws)
         return self._passed(key, prepared, report, screens, calls, ghost)
+
+    def _extensions(self, key: str, report: diagnosis.Report, candidate: str, screens: tuple[str, ...]) -> Verdict:
+        """CUDA C++ that was reached: it is compiled, and can't be run without a GPU."""
+        if self._cuda is None:
+            text = "CUDA C++ needs a GPU to run: set judge.target (cuda:90) to have it compiled at least"
+            finding = Finding(stage="compile", category="unsupported", headline=text, kind="unsupported")
+            return self._failed(key, finding, screens)
+        compiled = self._cuda.check(report.extensions, candidate)
+        assert compiled.finding is not None
+        return self._failed(key, compiled.finding, screens, compiled=compiled.compiled)
 
     def _diagnose(
         self, outcome: Outcome, report: diagnosis.Report, draws: list[Draw], prepared: Prepared,
@@ -223,7 +237,7 @@ class Judge:
         return Verdict(candidate_key=key, kind="infra", stage="load", category="infra", feedback=text[:400])
 
 
-def job(candidate: str, drawn: Drawn, ghost: int, most: int) -> tuple[dict[str, Any], list[bytes]]:
+def job(candidate: str, backend: str, drawn: Drawn, ghost: int, most: int) -> tuple[dict[str, Any], list[bytes]]:
     """What the child gets: everything by value, no seed, no expected output."""
     blobs: list[bytes] = []
     position = 0
@@ -237,6 +251,7 @@ def job(candidate: str, drawn: Drawn, ghost: int, most: int) -> tuple[dict[str, 
 
     header = {
         "source": candidate,
+        "extensions": backend == "cuda",
         "ghost": ghost,
         "rechecks": rechecks(drawn),
         "max_output_bytes": most,

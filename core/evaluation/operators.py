@@ -10,9 +10,8 @@ from typing import Any
 import msgspec
 import torch
 
-from core.evaluation import aten_costs, link
+from core.evaluation import aten_costs, link, values
 from core.evaluation.storages import BadReference, Storages, named_dtype
-from core.evaluation import values
 
 _POISONED = frozenset(("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"))
 _POISON_INTEGER = 113
@@ -105,9 +104,7 @@ class Operators:
         entry[0] += 1
         entry[1] += moved
         entry[2] += flops
-        if plain in _SCALAR_READS:
-            self.counts.scalars_read += 1
-        elif plain in _SHAPED_BY_VALUES:
+        if plain in _SCALAR_READS or plain in _SHAPED_BY_VALUES:
             self.counts.scalars_read += 1
         if numbers:
             for tensor, number in zip(aten_costs.tensors_in(out), numbers, strict=True):

@@ -13,8 +13,9 @@ import traceback
 
 import torch
 
-from core.evaluation import executor, harness, host, link, sandbox
+from core.evaluation import calls, executor, harness, host, link, sandbox
 from core.evaluation.harness import CONFINED
+
 
 def run(walls: sandbox.Walls, limits: sandbox.Limits, slot: int, folder: str, job_fd: int, result_fd: int) -> None:
     """The executor's life, from a child that `sandbox.confine(..., forks=True)` has confined."""
@@ -33,9 +34,8 @@ def run(walls: sandbox.Walls, limits: sandbox.Limits, slot: int, folder: str, jo
     job, data = harness.read_job(job_fd)
     torch.default_generator.manual_seed(int.from_bytes(os.urandom(7), "little"))
     torch.set_grad_enabled(False)
-    path = os.path.join(folder, "candidate.py")
-    finished = executor.Executor(channel, host_link, job, data, path).run()
-    if not finished:  # the host went without a word
+    worker = executor.Executor(host_link, os.path.join(folder, "candidate.py"))
+    if not calls.Calls(worker, channel, job, data).run():  # the host went without a word
         channel.send({"host_ended": _exit_code(child)})
     ours.close()
 
@@ -57,7 +57,9 @@ def _host(
     code = 1
     try:
         sandbox.harden_host(walls, limits, slot, parent, [end.fileno()])
-        import faulthandler; faulthandler.enable(2)
+        import faulthandler
+
+        faulthandler.enable(2)
         host.run(link.Link(end), folder)
         code = 0
     except BaseException:

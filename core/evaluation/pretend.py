@@ -151,7 +151,9 @@ def pretend_gpu(remote: Remote) -> None:
         "__cuda_array_interface__": property(_escape("__cuda_array_interface__")),
         "apply_": _escape("apply_()"),
         "map_": _escape("map_()"),
-        "__repr__": lambda self, **kwargs: f"tensor(..., device='cuda:0', size={tuple(self.shape)}, dtype={self.dtype})",
+        "__repr__": lambda self, **kwargs: (
+            f"tensor(..., device='cuda:0', size={tuple(self.shape)}, dtype={self.dtype})"
+        ),
         "__deepcopy__": _deepcopy,
         "__reduce_ex__": _escape("pickle"),
     }

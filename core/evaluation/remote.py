@@ -14,9 +14,11 @@ from core.evaluation import link, values
 from core.evaluation.link import Link
 
 META = torch.device("meta")
-_LOCAL = frozenset(("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "zeros", "zeros_like",
-                    "new_zeros", "ones", "ones_like", "new_ones", "full", "new_full", "full_like"))  # fmt: skip
+_LOCAL = frozenset(("empty", "empty_strided", "new_empty", "new_empty_strided", "zeros", "new_zeros", "ones",
+                    "new_ones", "full", "new_full"))  # fmt: skip
 """New tensors whose shape torch knows without the executor; they are not waited for."""
+_LIKE = frozenset(("empty_like", "zeros_like", "ones_like", "full_like"))
+"""The same of contiguous tensors. Torch's own rule for the others is Python that imports half of torch."""
 _UNWAITED = frozenset(("fill_", "zero_", "uniform_", "normal_"))
 """In place, and can't fail: not waited for either."""
 _MAX_TOLIST = 64
@@ -226,6 +228,11 @@ class RemoteTensors(TorchDispatchMode):
                 out = func(*args, **kwargs)
                 remote.post(plan.name, args, kwargs, remote.adopt_new([out]))
                 return out
+        if plan.packet in _LIKE and is_meta(args[0]) and args[0].is_contiguous():
+            if kwargs.get("memory_format") in (None, torch.preserve_format, torch.contiguous_format):
+                out = torch.empty(args[0].shape, dtype=kwargs.get("dtype") or args[0].dtype, device=META)
+                remote.post(plan.name, args, kwargs, remote.adopt_new([out]))
+                return out
         if plan.unwaited and is_meta(args[0]):
             remote.post(plan.name, args, kwargs, [])
             return args[0]
@@ -275,13 +282,15 @@ def without_modes() -> Any:
 
 
 def warm() -> None:
-    """Use the meta device once: torch imports a great deal then. Meta operators start no threads, so this is safe
+    """Use the meta device once, so that no child has to be the first. Meta operators start no threads, so this is safe
     before a fork."""
     x = torch.empty(4, 4, device=META)
-    like = torch.empty_like(x), x.new_empty(2), torch.zeros_like(x), torch.zeros(2, device=META), x.new_zeros(2)
+    storage = x.new_empty(2).untyped_storage()
+    torch.zeros(2, device=META)
+    x.new_zeros(2)
     torch.full((2,), 1.0, device=META)
     torch.empty_strided((2, 2), (2, 1), device=META)
-    torch.empty(0, device=META).set_(like[0].untyped_storage(), 0, (2,), (1,))
+    torch.empty(0, device=META).set_(storage, 0, (2,), (1,))
     for view in (x.view(16), x.t(), x.permute(1, 0), x[1:], x[0], x.unsqueeze(0), x.expand(2, 4, 4), x.reshape(2, 8)):
         view.detach()
     x.split(2), x.unbind(0), torch.ones(2, device=META), torch.empty(2, dtype=torch.bool, device=META)

@@ -6,6 +6,7 @@ screen and left to the stages that watch behaviour: text checks alone both miss 
 
 import ast
 
+from core.evaluation.cuda_source import uses_extensions
 from core.evaluation.findings import Finding
 from core.evaluation.source_text import foreign_encoding
 
@@ -15,6 +16,7 @@ _NAMES = {
     "libdevice": "libdevice", "inline_asm_elementwise": "inline_asm", "extern_elementwise": "extern",
     "bfloat16": "bfloat16",
     "dot_scaled": "dot_scaled", "gluon": "gluon", "float8e5": "float8", "float8e4nv": "float8",
+   
     "CUDAGraph": "cuda_graph", "make_graphed_callables": "cuda_graph", "autotune": "autotune", "data_ptr": "data_ptr", "gc": "gc", "_getframe": "frames", "inspect": "inspect",
     "ctypes": "ctypes", "subprocess": "subprocess", "socket": "socket", "exec": "exec", "eval": "eval",
     "__import__": "import_call", "monkeypatch": "monkeypatch", "setattr": "setattr", "open": "open", "atexit": "atexit",
@@ -28,7 +30,7 @@ UNSUPPORTED = frozenset(("cuda_graph",))
 kernels may use that the interpreter lacks, the executor sees itself.)"""
 
 
-def screen(source: str) -> tuple[Finding | None, tuple[str, ...]]:
+def screen(source: str, backend: str = "triton") -> tuple[Finding | None, tuple[str, ...]]:
     """What refuses the source outright, if anything, and the features found."""
     size = len(source.encode("utf-8", "surrogatepass"))
     if size > MAX_SOURCE_BYTES:
@@ -72,7 +74,11 @@ def screen(source: str) -> tuple[Finding | None, tuple[str, ...]]:
         others = f"found: {', '.join(sorted(classes))}. " if classes else ""
         detail = f"{others}Define `class ModelNew(torch.nn.Module)` with the arguments of Model."
         return Finding(stage="static", category="no_model_new", headline=text, detail=detail), found
-    if "jit" not in seen:
+    if "jit" not in seen and not (backend == "cuda" and uses_extensions(source)):
         detail = "Write the computation as a function decorated with @triton.jit and launch it in forward."
+        if backend == "cuda":
+            text = "no CUDA kernel: neither load_inline nor load is called"
+            detail = "Hand the CUDA source to torch.utils.cpp_extension.load_inline and call its function in forward."
+            return Finding(stage="static", category="no_kernel", headline=text, detail=detail), found
         return Finding(stage="static", category="no_kernel", headline="no @triton.jit kernel", detail=detail), found
     return None, found

@@ -57,7 +57,6 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
             found = range(start * divisor, int(high) + 1, divisor)
         return [value for value in found if low <= value <= high and value != self.judged]
 
-
     def larger(self) -> list[int]:
         """Values within the declared ones that a block made for the judged size does not span."""
         ceiling = next_power_of_two(self.judged)
