@@ -61,12 +61,12 @@ class Pair:
         end = link.Link(ours)
         assert end.receive() == ["ready"]
         path = os.path.join(self._folder.name, "candidate.py")
-        self.executor = executor.Executor(None, end, {}, memoryview(b""), path)  # type: ignore[arg-type]
+        self.executor = executor.Executor(end, path)
         self._socket = ours
 
     def start(self, source: str) -> None:
         """Import the source and make its ModelNew."""
-        self.executor.command("import", source)
+        self.executor.command("import", source, False)
         self.executor.command("construct", 0, self.executor.operators.answer([[], {}]))
 
     def call(self, *inputs: Any, grad: bool = False) -> Any:
@@ -87,7 +87,7 @@ def forward(source: str, *inputs: Any) -> Any:
     try:
         pair.start(source)
         return [tensor.tolist() for tensor in flatten(pair.call(*map(torch.tensor, inputs)))[1]]
-    except executor.HostFailed as failure:
+    except (executor.HostFailed, executor.KernelFailed) as failure:
         return f"{failure.error['type']}: {failure.error['message']}"
     finally:
         pair.close()
@@ -103,7 +103,7 @@ def difference(source: str, inputs: list[torch.Tensor]) -> str:
     try:
         pair.start(source)
         got = flatten(pair.call(*[x.clone() for x in inputs]))
-    except executor.HostFailed as failure:
+    except (executor.HostFailed, executor.KernelFailed) as failure:
         return f"{failure.error}"
     finally:
         pair.close()
