@@ -274,10 +274,11 @@ def job(candidate: str, backend: str, drawn: Drawn, ghost: int, most: int) -> tu
 
 
 def rechecks(drawn: Drawn) -> list[int]:
-    """Calls to make again at the end: one of the judged sizes, but not the last of them, twice in a row. A ring of old
-    answers turns between the two, and the last answer is another one."""
+    """Calls to make again at the end: one of the judged sizes, but not the last of them, twice in a row, then the last.
+    A ring of old answers turns between the first two; the answer before is another one at the first and at the third.
+    """
     judged = [index for index, draw in enumerate(drawn.draws) if draw.variant == 0]
-    return [secrets.choice(judged[:-1] or judged)] * 2
+    return [*[secrets.choice(judged[:-1] or judged)] * 2, judged[-1]]
 
 
 def modelled_speed(

@@ -126,8 +126,9 @@ class _Checked(ast.NodeTransformer):
         node.decorator_list, node.returns = [], None
         for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
             argument.annotation = None
-        node.args.defaults = [self.visit(part) for part in node.args.defaults]
-        node.args.kw_defaults = [part and self.visit(part) for part in node.args.kw_defaults]
+        # Defaults are values of the description; their text is not evaluated.
+        node.args.defaults = [ast.Constant(None) for _ in node.args.defaults]
+        node.args.kw_defaults = [part and ast.Constant(None) for part in node.args.kw_defaults]
         node.body = [self.visit(part) for part in node.body]
         return node
 
@@ -275,7 +276,8 @@ class Kernels:
             case ks.Module() if what.path in _MODULES:
                 return _Namespace(name, importlib.import_module(what.path), {})
             case ks.Member() if (what.module, what.name) in _vocabulary():
-                return getattr(importlib.import_module(what.module), what.name)
+                value = getattr(importlib.import_module(what.module), what.name)
+                return _Namespace(name, value, {}) if isinstance(value, types.ModuleType) else value
             case ks.Kernel():
                 return self.get(what.key)
             case ks.Dtype():

@@ -34,6 +34,28 @@ def _named_meta(device: Any) -> bool:
     return isinstance(device, (str, torch.device)) and device is not META and str(device) == "meta"
 
 
+_FROM_NUMBERS = (torch.tensor, torch.as_tensor, torch.asarray)
+_INDEXED = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
+
+
+def _numbers(data: Any) -> Any:
+    """Lists of numbers, with the values of tensors in them."""
+    if isinstance(data, (list, tuple)):
+        return [part.tolist() if isinstance(part, torch.Tensor) else _numbers(part) for part in data]
+    return data
+
+
+def _indices(index: Any) -> Any:
+    """Lists in an index as tensors; torch would make them on the tensor's device, which holds no data."""
+    if isinstance(index, list):
+        return torch.tensor(index, dtype=None if index else torch.long)
+    return tuple(map(_indices, index)) if type(index) is tuple else index
+
+
+def _new_tensor(self: torch.Tensor, data: Any, *, dtype: Any = None, **kwargs: Any) -> torch.Tensor:
+    return torch.tensor(data, dtype=dtype or self.dtype, **kwargs)
+
+
 class PretendCuda(TorchFunctionMode):
     """Device arguments, whatever they name, mean the one that there is."""
 
@@ -41,6 +63,11 @@ class PretendCuda(TorchFunctionMode):
         kwargs = dict(kwargs or {})
         if any(_named_meta(device) for device in (kwargs.get("device"), *args[1:2])):
             raise RuntimeError("a tensor on device 'meta' holds no data")
+        if func in _FROM_NUMBERS:  # torch fills them on the CPU; with a device it would throw the numbers away
+            kwargs.pop("device", None)
+            args = (_numbers(args[0]), *args[1:]) if args else args
+        if func in _INDEXED:
+            args = (args[0], _indices(args[1]), *args[2:])
         if kwargs.get("device") is not None:
             kwargs["device"] = META
         if len(args) > 1 and getattr(func, "__name__", "") == "to":
@@ -116,6 +143,7 @@ def pretend_gpu(remote: Remote) -> None:
         "data_ptr": lambda self: remote.address(self),
         "record_stream": _constant(None),
         "pin_memory": lambda self, *args: self,
+        "new_tensor": _new_tensor,
         "tolist": lambda self: remote_.tolist(remote, self),
         "numpy": _escape("numpy()"),
         "__array__": _escape("NumPy"),

@@ -177,7 +177,8 @@ class _Plan:
             self.returns.append(key)
             views = views or (alias is not None and not alias.is_write)
         in_place_view = any(str(tag).endswith("inplace_view") for tag in func.tags)
-        self.local_view = (views and not self.writes) or in_place_view
+        # A bit of the tensor says "conjugated": only real data can be made so, over there.
+        self.local_view = (views and not self.writes and self.packet not in ("_conj", "_neg_view")) or in_place_view
         self.local_new = self.packet in _LOCAL and not self.writes
         self.unwaited = self.packet in _UNWAITED
 
@@ -240,6 +241,9 @@ class RemoteTensors(TorchDispatchMode):
             return out
         mutated = [kwargs[key] if isinstance(key, str) else args[key] if key is not None else None
                    for key in plan.returns]  # fmt: skip
+        for new, old in zip(out if len(plan.returns) > 1 else [out], mutated, strict=False):
+            if isinstance(old, torch.Tensor) and is_meta(old) and old.shape != new.shape:  # out= was resized
+                old.set_(new.untyped_storage(), new.storage_offset(), new.shape, new.stride())
         if len(plan.returns) == 1:
             return out if mutated[0] is None else mutated[0]
         if not plan.returns:

@@ -27,6 +27,8 @@ class Walls(msgspec.Struct, frozen=True, kw_only=True):
     level: Level
     user_namespace: bool = False
     own_uid: bool = False
+    root: bool = False
+    """The judge is the machine's root, whose threads no limit of the kernel counts."""
     landlock_abi: int = 0
     seccomp: bool = False
 
@@ -34,7 +36,7 @@ class Walls(msgspec.Struct, frozen=True, kw_only=True):
     def counts_threads(self) -> bool:
         """Whether a limit on threads can hold for one child alone: the kernel counts them by user and user
         namespace."""
-        return self.own_uid or (self.user_namespace and _kernel() >= (5, 14))
+        return self.own_uid or (self.user_namespace and not self.root and _kernel() >= (5, 14))
 
     def describe(self) -> str:
         parts: list[str] = [self.level]
@@ -85,6 +87,7 @@ def probe(most: Level = "namespaces") -> Walls:
     root = os.geteuid() == 0
     plain = Walls(
         level="basic",
+        root=root,
         landlock_abi=landlock.abi() if _succeeds(_try_landlock) else 0,
         seccomp=seccomp.available(),
     )

@@ -1,73 +1,46 @@
-"""One judge for all tests of the room: its zygote takes seconds to start."""
+"""What the tests of the room share: judges, one task, and a right answer to it into which things can be put."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+from right_answer import TASK, candidate
+from shared_judges import LEVELS, Judges
+from workbench import Bench
 
 from core.evaluation.judge import Judge
-from core.evaluation.settings import JudgeSettings
 from core.evaluation.verdict import Verdict
 from core.tasks.task import Task
 
-TASK = Task(
-    task_id="test/double",
-    name="double",
-    level=1,
-    origin="test",
-    source="""
-import torch
-N = 33554432
-PROFILES = {"cpu": {"N": 1000}}
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return torch.relu(x * 2.0)
-def get_inputs():
-    return [torch.randn(N)]
-def get_init_inputs():
-    return []
-""",
-)
-CANDIDATE = """
-import torch
-import triton
-import triton.language as tl
 
-{top}
-
-@triton.jit
-def kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    mask = offsets < n
-    {body}
-
-class ModelNew(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        {init}
-
-    def forward(self, x):
-        out = torch.empty_like(x)
-        n = x.numel()
-        {before}
-        kernel[(triton.cdiv(n, 256),)](x, out, n, BLOCK=256)
-        {after}
-        return out
-"""
-BODY = "tl.store(out_ptr + offsets, tl.maximum(tl.load(x_ptr + offsets, mask=mask) * 2.0, 0.0), mask=mask)"
-
-
-def candidate(top: str = "", body: str = BODY, init: str = "pass", before: str = "", after: str = "") -> str:
-    """The right answer with something put in at one place."""
-    return CANDIDATE.format(top=top, body=body, init=init, before=before, after=after)
+@pytest.fixture(scope="session")
+def judges(request: pytest.FixtureRequest) -> Iterator[Judges]:
+    """Those that the chosen tests ask for."""
+    here = Path(__file__).parent
+    wanted = {name for item in request.session.items if here in item.path.parents for name in item.fixturenames}
+    shared = Judges(wanted | set(LEVELS.values() if "outcomes" in wanted else ()))
+    yield shared
+    shared.stop()
 
 
 @pytest.fixture(scope="session")
-def judge() -> Iterator[Judge]:
-    one = Judge(JudgeSettings(wall_s=2.0, memory_mb=1024), slot=91)
-    one.start()
-    one.wait_ready()
-    yield one
-    one.stop()
+def judge(judges: Judges) -> Judge:
+    return judges["judge"]
+
+
+@pytest.fixture(scope="session")
+def basic(judges: Judges) -> Judge:
+    return judges["basic"]
+
+
+@pytest.fixture(scope="session")
+def sibling(judges: Judges) -> Judge:
+    return judges["sibling"]
+
+
+@pytest.fixture(scope="session")
+def compiling(judges: Judges) -> Judge:
+    return judges["compiling"]
 
 
 @pytest.fixture
@@ -83,3 +56,11 @@ def variant() -> Callable[..., str]:
 @pytest.fixture
 def task() -> Task:
     return TASK
+
+
+@pytest.fixture(scope="session")
+def bench() -> Iterator[Bench]:
+    """Executor and host without walls."""
+    one = Bench()
+    yield one
+    one.stop()

@@ -1,6 +1,6 @@
 """The compile stage on described kernels: what a GPU would refuse, for both vendors, in the compiler's own words."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import torch
 from core.evaluation import compiler_text, ptxas, resources, sandbox
 from core.evaluation.compile_stage import CompileReport, CompileStage
 from core.evaluation.findings import feedback_text
+from core.evaluation.judge import Judge
 from core.evaluation.kernel_describe import Describer
 from core.evaluation.kernel_source import Launch
 from core.evaluation.settings import JudgeSettings
@@ -20,26 +21,22 @@ HALF, FLOAT = torch.empty(8, dtype=torch.float16, device="meta"), torch.empty(8,
 Check = Callable[..., CompileReport]
 
 
-def _stage(target: str, slot: int, wall_s: float = 60.0) -> CompileStage:
-    return CompileStage(JudgeSettings(target=target, compile_wall_s=wall_s), sandbox.probe(), slot)
+def _stage(compiling: Judge, target: str, wall_s: float, launch_share: float = 0.5) -> CompileStage:
+    """A stage of its own on the shared zygote: targets and limits belong to jobs."""
+    one = CompileStage(JudgeSettings(target=target, compile_wall_s=wall_s), sandbox.probe(), 0, launch_share)
+    assert compiling._compile is not None
+    one.zygote = compiling._compile.zygote
+    return one
 
 
 @pytest.fixture(scope="module", params=["cuda:90", "hip:gfx942"])
-def stage(request: pytest.FixtureRequest) -> Iterator[CompileStage]:
-    one = _stage(request.param, 92)
-    one.zygote.start()
-    one.zygote.wait_ready()
-    yield one
-    one.zygote.stop()
+def stage(request: pytest.FixtureRequest, compiling: Judge) -> CompileStage:
+    return _stage(compiling, request.param, 60.0)
 
 
 @pytest.fixture(scope="module")
-def nvidia() -> Iterator[CompileStage]:
-    one = _stage("cuda:90", 93, wall_s=4.0)
-    one.zygote.start()
-    one.zygote.wait_ready()
-    yield one
-    one.zygote.stop()
+def nvidia(compiling: Judge) -> CompileStage:
+    return _stage(compiling, "cuda:90", 4.0)
 
 
 def check(stage: CompileStage, kernel: Any, options: dict[str, Any] | None = None, **arguments: Any) -> CompileReport:
@@ -124,14 +121,12 @@ def test_compiling_too_long_names_the_block_sizes(nvidia: CompileStage) -> None:
     assert dot(nvidia, 16, 16, 16).compiled, "the next candidate finds the stage healthy"
 
 
-def test_one_launch_leaves_time_for_the_others() -> None:
-    one = CompileStage(JudgeSettings(target="cuda:90", compile_wall_s=100.0), sandbox.probe(), 94, launch_share=0.02)
-    one.zygote.start()
+def test_one_launch_leaves_time_for_the_others(compiling: Judge) -> None:
+    one = _stage(compiling, "cuda:90", 100.0, launch_share=0.02)
     describer = Describer()
     large = {"x_ptr": HALF, "y_ptr": HALF, "out_ptr": FLOAT, "M": 512, "N": 512, "K": 64}
     launches = [describer.launch(gpu_kernels.dot, {**large, "M": size, "N": size}, {}, ["x_ptr"]) for size in (16, 512)]
     finding = one.check(describer.definitions, launches, _SOURCE).finding
-    one.zygote.stop()
     assert finding is not None and finding.headline == "dot did not compile within 2 s for cuda:90"
     assert "M = 512" in finding.detail
 

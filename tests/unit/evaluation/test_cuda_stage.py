@@ -1,7 +1,6 @@
 """CUDA C++ candidates without a GPU: recorded where they are imported, compiled by nvcc, never run."""
 
 import sys
-from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -12,6 +11,7 @@ from core.evaluation import cuda_capture, cuda_source, sandbox
 from core.evaluation.cuda_source import Extension
 from core.evaluation.cuda_stage import CudaStage
 from core.evaluation.findings import feedback_text
+from core.evaluation.judge import Judge
 from core.evaluation.nvcc import find_toolchain
 from core.evaluation.settings import JudgeSettings
 from core.evaluation.spawn import Zygote
@@ -72,12 +72,9 @@ def capture(source: str) -> tuple[list[Extension], dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def stage() -> Iterator[CudaStage]:
-    zygote = Zygote("compile", sandbox.probe(), 95)
-    zygote.start()
-    zygote.wait_ready()
-    yield CudaStage(JudgeSettings(target="cuda:90", compile_wall_s=300.0), zygote)
-    zygote.stop()
+def stage(compiling: Judge) -> CudaStage:
+    assert compiling._compile is not None
+    return CudaStage(JudgeSettings(target="cuda:90", compile_wall_s=300.0), compiling._compile.zygote)
 
 
 def judge(stage: CudaStage, source: str) -> Any:

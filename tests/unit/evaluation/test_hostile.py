@@ -1,44 +1,39 @@
-"""Whatever a candidate does to its process, at either level there is a verdict with the right category, the judge goes
-on, and nothing is left behind."""
+"""Whatever a candidate does to its process, at every level of walls there is a verdict with the right category, the
+judge goes on, and nothing is left behind.
+
+Each level has a thread that plays its cases one after another; a test waits for its own case.
+"""
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import hostile
 import msgspec
 import pytest
+from right_answer import TASK, candidate
+from shared_judges import LEVELS, Judges, has_namespaces
 
-from core.evaluation import sandbox
 from core.evaluation.judge import Judge
-from core.evaluation.settings import JudgeSettings
 from core.evaluation.verdict import Verdict
-from core.tasks.task import Task
 
-Variant = Callable[..., str]
-SETTINGS = JudgeSettings(memory_mb=1024)
-SHORT_S = 1.0
+WALL_S, SHORT_S = 20.0, 1.0
 IN_BASIC = ("endless_import", "endless_kernel", "ignores_sigterm", "bottomless_recursion")
 """Time is watched from outside, in the same way at every level."""
-CASES = {**hostile.ENDINGS, **hostile.MEMORY, **hostile.FILES, **hostile.OUTPUTS}
+IN_A_USER_NAMESPACE = ("exit_0", "kills_everybody", "fork_bomb", "thread_bomb", "huge_bytes", "memory_file", "full_disk",
+                       "many_files", "write_outside", "network", "ptrace", "endless_kernel")  # fmt: skip
+OTHERS = {**hostile.ENDINGS, **hostile.MEMORY, **hostile.FILES, **hostile.OUTPUTS, **hostile.PRINTS}
+CASES = {**hostile.TIME, **OTHERS}
+CHOSEN = [("namespaces", name) for name in CASES]
+CHOSEN += [("basic", name) for name in (*IN_BASIC, *OTHERS)]
+CHOSEN += [("user_namespace", name) for name in IN_A_USER_NAMESPACE]
+Key = tuple[str, str]
 
 
-@pytest.fixture(scope="module", params=["namespaces", "basic"])
-def walled(request: pytest.FixtureRequest) -> Iterator[Judge]:
-    """A judge at each level that this machine allows."""
-    if request.param == "namespaces" and sandbox.probe().level != "namespaces":
-        pytest.skip("this machine refuses namespaces")
-    one = Judge(msgspec.structs.replace(SETTINGS, isolation=request.param), slot=91)
-    one.start()
-    one.wait_ready()
-    assert one.walls.level == request.param
-    yield one
-    one.stop()
-
-
-def descendants() -> set[int]:
-    """Living processes that come from this one."""
+def descendants(of: int) -> set[int]:
+    """Living processes that come from one, and that one."""
     parents = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -47,54 +42,75 @@ def descendants() -> set[int]:
             continue
         if state != "Z":
             parents[int(name)] = int(parent)
-    found = {os.getpid()}
+    found = {of}
     while more := {pid for pid, parent in parents.items() if parent in found} - found:
         found |= more
     return found
 
 
-def traces() -> tuple[set[int], set[str], set[str], str]:
-    """Processes, folders of this process's judges with what is in them, shared memory, mounts."""
-    folders = Path(tempfile.gettempdir()).glob(f"kernelmill-judge-{os.getpid()}-*")
-    files = {str(path) for folder in folders for path in [folder, *folder.iterdir()]}
-    return descendants(), files, set(os.listdir("/dev/shm")), Path("/proc/self/mounts").read_text()
+def folders(names: str) -> set[str]:
+    """Folders of judges below the temporary one, with what is in them."""
+    found = Path(tempfile.gettempdir()).glob(names)
+    return {str(path) for folder in found for path in [folder, *folder.iterdir()]}
 
 
-def _ask(judge: Judge, task: Task, source: str, wall_s: float) -> Verdict:
-    judge.settings = msgspec.structs.replace(judge.settings, wall_s=wall_s)
-    return judge.judge(task, source, "key")
+def shared() -> tuple[set[str], str]:
+    """Shared memory and mounts."""
+    return set(os.listdir("/dev/shm")), Path("/proc/self/mounts").read_text()
 
 
-def _check(judge: Judge, task: Task, source: str, categories: str, wall_s: float, honest: str) -> None:
-    processes, files, shared, mounts = traces()
-    verdict = _ask(judge, task, source, wall_s)
-    assert (verdict.category or verdict.kind) in categories.split(", "), verdict.feedback
-    assert len(verdict.feedback) < 2000
-    assert traces()[0] <= processes
-    assert _ask(judge, task, honest, SETTINGS.wall_s).kind == "pass"
-    after = traces()
-    assert after[0] <= processes and after[1] <= files and after[2] <= shared and after[3] == mounts
+def _processes(judge: Judge) -> set[int]:
+    process = judge._zygote._process
+    assert process is not None
+    return descendants(process.pid)
 
 
-@pytest.mark.parametrize("name", hostile.TIME)
-def test_time_runs_out(walled: Judge, task: Task, variant: Variant, name: str) -> None:
-    if walled.walls.level == "basic" and name not in IN_BASIC:
-        pytest.skip("the same at the other level")
-    places, categories = hostile.TIME[name]
-    _check(walled, task, variant(**places), categories, SHORT_S, variant())
+def _files(judge: Judge) -> set[str]:
+    outer = judge._zygote._outer
+    return folders(os.path.basename(outer)) if outer else set()
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_bad_behaviour_has_a_verdict(walled: Judge, task: Task, variant: Variant, name: str) -> None:
+def _ask(judge: Judge, source: str, wall_s: float) -> Verdict:
+    usual = judge.settings
+    judge.settings = msgspec.structs.replace(usual, wall_s=wall_s)
+    try:
+        return judge.judge(TASK, source, "key")
+    finally:
+        judge.settings = usual
+
+
+def play(judge: Judge, level: str, name: str) -> None:
+    """One case, then an honest candidate; raises AssertionError."""
+    assert judge.walls.level == ("basic" if level == "basic" else "namespaces")
     places, categories = CASES[name]
-    _check(walled, task, variant(**places), categories, SETTINGS.wall_s, variant())
+    before = _processes(judge), _files(judge), shared()
+    verdict = _ask(judge, candidate(**places), SHORT_S if name in hostile.TIME else WALL_S)
+    assert (verdict.category or verdict.kind) == hostile.at(categories, level), verdict.feedback
+    assert len(verdict.feedback) < 2000
+    assert _processes(judge) <= before[0]
+    assert _ask(judge, candidate(), WALL_S).kind == "pass"
+    memory, mounts = shared()
+    assert _processes(judge) <= before[0] and _files(judge) <= before[1]
+    assert memory <= before[2][0] and mounts == before[2][1]
 
 
-@pytest.mark.parametrize("place", ["top", "before"])
-def test_a_gigabyte_of_output_is_cut_off(walled: Judge, task: Task, variant: Variant, place: str) -> None:
-    source = variant(**{place: "[print('x' * 2**20) for _ in range(1024)]"})
-    _check(walled, task, source, "output_limit", SETTINGS.wall_s, variant())
+@pytest.fixture(scope="module")
+def outcomes(request: pytest.FixtureRequest, judges: Judges) -> Iterator[dict[Key, Future[None]]]:
+    """The chosen cases, being played."""
+    pools: dict[str, ThreadPoolExecutor] = {}
+    found: dict[Key, Future[None]] = {}
+    for item in request.session.items:
+        if "outcomes" in item.fixturenames:
+            level, name = item.callspec.params["level"], item.callspec.params["name"]
+            pool = pools.setdefault(level, ThreadPoolExecutor(1))
+            found[level, name] = pool.submit(play, judges[LEVELS[level]], level, name)
+    yield found
+    for pool in pools.values():
+        pool.shutdown(cancel_futures=True)
 
 
-def test_some_output_does_no_harm(walled: Judge, task: Task, variant: Variant) -> None:
-    assert _ask(walled, task, variant(before="print('x' * 2**20)"), SETTINGS.wall_s).kind == "pass"
+@pytest.mark.parametrize(("level", "name"), CHOSEN, ids=["-".join(chosen) for chosen in CHOSEN])
+def test_bad_behaviour_has_a_verdict(outcomes: dict[Key, Future[None]], level: str, name: str) -> None:
+    if level != "basic" and not has_namespaces():
+        pytest.skip("this machine refuses namespaces")
+    outcomes[level, name].result()

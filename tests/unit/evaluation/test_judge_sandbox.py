@@ -12,8 +12,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
-from test_hostile import descendants, traces
+from shared_judges import Judges
+from test_hostile import descendants, folders, shared
 
 from core.evaluation import sandbox
 from core.evaluation.judge import Judge
@@ -50,19 +52,6 @@ LOOKS = """
         assert not [name for name in names if name.startswith("kernelmill-judge-")], place"""
 
 
-@pytest.fixture(scope="module")
-def basic() -> Iterator[list[Judge]]:
-    """Two at once, as siblings on one machine."""
-    judges = [Judge(JudgeSettings(wall_s=4.0, memory_mb=1024, isolation="basic"), slot=92) for _ in range(2)]
-    for one in judges:
-        one.start()
-    for one in judges:
-        one.wait_ready()
-    yield judges
-    for one in judges:
-        one.stop()
-
-
 def _writer(variant: Variant, then: str = "") -> str:
     return variant(top=WRITES, before="write()", after=then)
 
@@ -81,10 +70,12 @@ def test_the_child_sees_neither_secrets_nor_the_machine(
         found += [name for name in os.environ if "TOKEN" in name]
         paths = ("/proc/self", "/home", "/etc/passwd", "/var", "/sys/kernel", "/root/.ssh", "/run")
         found += [path for path in paths if os.path.exists(path)]
-        found += [fd for fd in range(3, 300) if fd not in (3, 4) and _open(fd)]
-        assert not found, found"""
+        found += [f"descriptor {fd}" for fd in range(3, 300) if _open(fd)]
+        assert len(found) == 1, found
+        link = int(found[0].split()[1])
+        assert stat.S_ISSOCK(os.fstat(link).st_mode), found"""
     top = """
-import os
+import os, stat
 def _open(fd):
     try:
         os.fstat(fd)
@@ -98,9 +89,9 @@ def _open(fd):
 
 
 def test_the_next_child_sees_nothing_of_the_last(
-    judge: Judge, basic: list[Judge], task: Task, variant: Variant
+    judge: Judge, basic: Judge, task: Task, variant: Variant
 ) -> None:
-    for one in (judge, basic[0]):
+    for one in (judge, basic):
         assert one.judge(task, _writer(variant), "key").kind == "pass"
         verdict = one.judge(task, _reader(variant), "key")
         assert verdict.kind == "pass", verdict.feedback
@@ -108,15 +99,15 @@ def test_the_next_child_sees_nothing_of_the_last(
 
 @pytest.mark.parametrize("pair", ["basic and basic", "basic and namespaces", "namespaces and basic"])
 def test_simultaneous_children_see_nothing_of_each_other(
-    judge: Judge, basic: list[Judge], task: Task, variant: Variant, pair: str
+    judge: Judge, basic: Judge, sibling: Judge, task: Task, variant: Variant, pair: str
 ) -> None:
     writer, reader = {
-        "basic and basic": (basic[0], basic[1]),
-        "basic and namespaces": (basic[0], judge),
-        "namespaces and basic": (judge, basic[0]),
+        "basic and basic": (basic, sibling),
+        "basic and namespaces": (basic, judge),
+        "namespaces and basic": (judge, basic),
     }[pair]
     stays = _writer(
-        variant, "\n        import time\n        end = time.time() + 1\n        while time.time() < end: write()"
+        variant, "\n        import time\n        end = time.time() + 0.5\n        while time.time() < end: write()"
     )
     verdicts: list[Verdict] = []
     thread = threading.Thread(target=lambda: verdicts.append(writer.judge(task, stays, "key")))
@@ -128,16 +119,16 @@ def test_simultaneous_children_see_nothing_of_each_other(
     assert verdicts[0].kind == "pass" or verdicts[0].category == "timeout", verdicts[0].feedback
 
 
-def test_each_zygote_has_users_of_its_own(judge: Judge, basic: list[Judge]) -> None:
-    slots = [one._zygote.slot for one in (judge, *basic) if one.walls.own_uid]
+def test_each_zygote_has_users_of_its_own(judge: Judge, basic: Judge, sibling: Judge) -> None:
+    slots = [one._zygote.slot for one in (judge, basic, sibling) if one.walls.own_uid]
     assert len(set(slots)) == len(slots)
 
 
-def test_without_namespaces_landlock_hides_the_repository(basic: list[Judge], task: Task, variant: Variant) -> None:
-    if not basic[0].walls.landlock_abi:
+def test_without_namespaces_landlock_hides_the_repository(basic: Judge, task: Task, variant: Variant) -> None:
+    if not basic.walls.landlock_abi:
         pytest.skip("this kernel has no Landlock")
     for path in (__file__, "/etc/passwd", "/proc/self/status"):
-        verdict = basic[0].judge(task, variant(before=f"open({path!r}).read()"), "key")
+        verdict = basic.judge(task, variant(before=f"open({path!r}).read()"), "key")
         assert verdict.category == "runtime_error" and "Permission" in verdict.feedback, verdict.feedback
 
 
@@ -161,68 +152,90 @@ import os, sys, threading
 from core.evaluation.judge import Judge
 from core.evaluation.settings import JudgeSettings
 sys.path.insert(0, "tests/unit/evaluation")
-import conftest
+from right_answer import TASK, candidate
 judges = [Judge(JudgeSettings(isolation=level, wall_s=300.0), slot=93) for level in ("auto", "basic")]
 for judge in judges:
     judge.start()
 for judge in judges:
     judge.wait_ready()
 print("ready", flush=True)
-source = conftest.candidate(before="while True: pass")
-threads = [threading.Thread(target=judge.judge, args=(conftest.TASK, source, "key")) for judge in judges]
+sys.stdin.readline()
+source = candidate(before="while True: pass")
+threads = [threading.Thread(target=judge.judge, args=(TASK, source, "key")) for judge in judges]
 for thread in threads:
     thread.start()
 """
 
 
-def _children(before: set[int], count: int) -> set[int]:
-    """The processes of candidates that run now, and did not before; waits until there are `count`."""
+def _children(of: int, idle: set[int], count: int) -> set[int]:
+    """The processes of candidates that run now below a process; waits until there are `count`."""
     end = time.monotonic() + 60
-    while len(found := descendants() - before) < count and time.monotonic() < end:
+    while len(found := descendants(of) - idle) < count and time.monotonic() < end:
         select.select([], [], [], 0.02)
     assert len(found) >= count, "the candidate did not start"
     return found
 
 
-def test_a_killed_owner_takes_everything_along() -> None:
-    processes, files, shared, mounts = traces()
-    with subprocess.Popen([sys.executable, "-c", LIVES], cwd=ROOT, stdout=subprocess.PIPE, text=True) as owner:
-        assert owner.stdout is not None and owner.stdout.readline() == "ready\n"
-        idle = descendants()
-        children = _children(idle, 2)
-        owner.kill()
-        assert not _ended((idle | children) - processes)
-    after = traces()
-    assert after[0] <= processes and after[1] <= files and after[2] <= shared and after[3] == mounts
+@pytest.fixture(scope="module")
+def owner() -> Iterator[subprocess.Popen[str]]:
+    """A process with two judges that judge endless candidates. It starts while other tests run."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", LIVES], cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as process:
+        yield process
+        process.kill()
 
 
-@pytest.mark.parametrize("level", ["namespaces", "basic"])
+@pytest.fixture(scope="module", autouse=True)
+def _owner_starts(owner: subprocess.Popen[str]) -> None: ...
+
+
+@pytest.mark.parametrize("level", ["judge", "basic"])
 def test_a_killed_zygote_takes_its_child_along_and_is_replaced(
-    judge: Judge, basic: list[Judge], task: Task, variant: Variant, level: str, monkeypatch: pytest.MonkeyPatch
+    judges: Judges, task: Task, variant: Variant, level: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = judge if level == "namespaces" else basic[0]
+    one = judges[level]
+    monkeypatch.setattr(one, "settings", msgspec.structs.replace(one.settings, wall_s=2.0))
     if one.walls.level == "namespaces":  # the strong level needs no temporary folder
         monkeypatch.setattr(tempfile, "tempdir", "/missing")
-    idle = descendants()
     zygote = one._zygote._process
     assert zygote is not None
-    verdicts: list[Verdict] = []
-    thread = threading.Thread(target=lambda: verdicts.append(one.judge(task, variant(before=LOOP), "key")))
+    idle = descendants(zygote.pid)
+    ended: list[bool] = []
+
+    def kill() -> None:
+        children = _children(zygote.pid, idle, 2)
+        os.kill(zygote.pid, signal.SIGKILL)
+        ended.append(not _ended({zygote.pid, *children}))
+
+    thread = threading.Thread(target=kill)
     thread.start()
-    children = _children(idle, 1)
-    os.kill(zygote.pid, signal.SIGKILL)
-    assert not _ended({zygote.pid, *children})
+    verdict = one.judge(task, variant(before=LOOP), "key")
     thread.join()
-    assert verdicts[0].category == "timeout", verdicts[0].feedback
+    assert ended == [True]
+    assert verdict.category == "timeout", verdict.feedback
+    assert one._zygote._process is not zygote
     assert one.judge(task, variant(), "key").kind == "pass"
 
 
 def test_without_a_temporary_folder_it_is_our_trouble(
-    basic: list[Judge], task: Task, variant: Variant, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    sibling: Judge, task: Task, variant: Variant, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    shutil.rmtree(basic[1]._zygote._outer)
+    shutil.rmtree(sibling._zygote._outer)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
-    verdict = basic[1].judge(task, variant(), "key")
+    verdict = sibling.judge(task, variant(), "key")
     assert verdict.kind == "infra" and "TMPDIR" in verdict.feedback, verdict.feedback
     monkeypatch.undo()
-    assert basic[1].judge(task, variant(), "key").kind == "pass"
+    assert sibling.judge(task, variant(), "key").kind == "pass"
+
+
+def test_a_killed_owner_takes_everything_along(owner: subprocess.Popen[str]) -> None:
+    memory = shared()
+    assert owner.stdin is not None and owner.stdout is not None and owner.stdout.readline() == "ready\n"
+    idle = descendants(owner.pid)
+    owner.stdin.write("\n")
+    owner.stdin.flush()
+    everything = _children(owner.pid, idle, 4) | idle  # an executor and a host of each judge
+    owner.kill()
+    assert not _ended(everything)
+    owner.wait()
+    assert not folders(f"kernelmill-judge-{owner.pid}-*") and shared() == memory

@@ -3,7 +3,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -40,8 +40,7 @@ def test_a_staged_kernel_earns_less(verdict_of: Ask, variant: Variant) -> None:
         "    tl.store(out_ptr + offsets, tl.maximum(tl.load(out_ptr + offsets, mask=mask), 0.0), mask=mask)"
     )
     two_launches = variant(
-        body="tl.store(out_ptr + offsets, tl.maximum(tl.load(x_ptr + offsets, mask=mask), 0.0), mask=mask)",
-        after="kernel[(triton.cdiv(n, 256),)](out * 2.0, out, n, BLOCK=256)",
+        body=BODY.replace("2.0", "1.4142135623730951"), after="kernel[(triton.cdiv(n, 256),)](out, out, n, BLOCK=256)"
     )
     fused, slow, slower = (verdict_of(source) for source in (variant(), staged, two_launches))
     assert fused.kind == slow.kind == slower.kind == "pass"
@@ -189,15 +188,6 @@ def test_generated_tasks_are_told_right_from_wrong(judge: Judge) -> None:
         assert judge.judge(composition.task(), kinds[0], "k").kind == "fail", kinds[0]
 
 
-@pytest.fixture(scope="module")
-def compiling() -> Iterator[Judge]:
-    one = Judge(JudgeSettings(wall_s=5.0, target="cuda:90", compile_wall_s=30.0), slot=94)
-    one.start()
-    one.wait_ready()
-    yield one
-    one.stop()
-
-
 DOT = """a = tl.full((16, {k}), 1.0, tl.float32) * tl.load(x_ptr)
     b = tl.full(({k}, 16), 1.0, tl.float32) * tl.load(x_ptr)
     tl.store(out_ptr + tl.arange(0, 16), tl.sum(tl.dot(a, b), axis=1))
@@ -210,8 +200,9 @@ DOT = """a = tl.full((16, {k}), 1.0, tl.float32) * tl.load(x_ptr)
     [
         ({}, "correct: modelled speedup 2.00x"),
         ({"body": DOT.format(k=8) + BODY}, "compile_error: "),
-        ({"top": "FACTOR = 2.0", "body": BODY.replace("2.0", "FACTOR")}, "compile_error: NameError"),
-        ({"body": BODY.replace("2.0", "float(str(2))")}, "compile_error: "),
+        # Both are refused before they are compiled, in words that say what to do.
+        ({"top": "FACTOR = 2.0", "body": BODY.replace("2.0", "FACTOR")}, "illegal_kernel: FACTOR is a plain global"),
+        ({"body": BODY.replace("2.0", "float(str(2))")}, "illegal_kernel: Python's str() can't be used in a kernel"),
         ({"body": BODY.replace("2.0", "3.0")}, "wrong_value: "),
     ],
 )
@@ -220,7 +211,7 @@ def test_the_target_refuses_what_the_interpreter_accepts(
 ) -> None:
     verdict = compiling.judge(task, variant(**places), "k")
     assert verdict.feedback.startswith(feedback), verdict.feedback
-    assert verdict.compiled == (not feedback.startswith("compile_error"))
+    assert verdict.compiled == (not feedback.startswith(("compile_error", "illegal_kernel")))
 
 
 def test_shared_memory_is_held_against_the_target(compiling: Judge, task: Task, variant: Variant) -> None:
@@ -235,7 +226,7 @@ def test_shared_memory_is_held_against_the_target(compiling: Judge, task: Task, 
     source = variant(body=body + BODY).replace("BLOCK=256)", "BLOCK=256, num_stages=10)")
     verdict = compiling.judge(task, source, "k")
     assert verdict.category == "shared_memory" and not verdict.compiled, verdict.feedback
-    assert "B of shared memory, cuda:90 has 232,448 B" in verdict.feedback, verdict.feedback
+    assert verdict.feedback.startswith("shared_memory: shared memory 327,680 B > 232,448 B in kernel on cuda:90")
 
 
 def test_pool_judges_side_by_side_and_survives_a_killed_worker(task: Task, variant: Variant) -> None:

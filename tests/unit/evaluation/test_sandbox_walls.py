@@ -1,18 +1,13 @@
 """Each level is named for what it is, and what is missing of it is said."""
 
 import json
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import hostile
 import msgspec
 import pytest
 
 from core.evaluation import landlock, sandbox, seccomp, walls
-from core.evaluation.judge import Judge
-from core.evaluation.settings import JudgeSettings
 from core.evaluation.walls import Walls
-from core.tasks.task import Task
 from runners import doctor
 
 ROOT = Path(__file__).parents[3]
@@ -83,30 +78,6 @@ def test_advice_follows_from_what_the_machine_says(
 ) -> None:
     monkeypatch.setattr(walls, "_word", lambda path: said.get(path, ""))
     assert advised in walls.advice()
-
-
-@pytest.fixture(scope="module")
-def user_namespace() -> Iterator[Judge]:
-    """What an evaluator gets that is not root."""
-    if sandbox.probe().level != "namespaces":
-        pytest.skip("this machine refuses namespaces")
-    with pytest.MonkeyPatch.context() as patch:
-        unprivileged = Walls(level="namespaces", user_namespace=True, seccomp=True, landlock_abi=landlock.abi())
-        patch.setattr(sandbox, "probe", lambda: unprivileged)
-        one = Judge(JudgeSettings(memory_mb=1024), slot=95)
-    one.start()
-    one.wait_ready()
-    yield one
-    one.stop()
-
-
-@pytest.mark.parametrize("name", ["exit_0", "kills_everybody", "fork_bomb", "thread_bomb", "huge_bytes", "memory_file",
-                                  "full_disk", "many_files", "write_outside", "network", "ptrace"])  # fmt: skip
-def test_in_a_user_namespace(user_namespace: Judge, task: Task, variant: Callable[..., str], name: str) -> None:
-    places, categories = {**hostile.ENDINGS, **hostile.MEMORY, **hostile.FILES}[name]
-    verdict = user_namespace.judge(task, variant(**places), "key")
-    assert verdict.category in categories.split(", "), verdict.feedback
-    assert user_namespace.judge(task, variant(), "key").kind == "pass"
 
 
 NEEDED = {

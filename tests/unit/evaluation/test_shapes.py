@@ -47,18 +47,26 @@ def test_sizes_keep_divisibility_and_bounds(declared: tuple[int, ...], seed: int
     size = Size(name="N", judged=declared[0], declared=declared)
     drawn = draw_sizes(random.Random(seed), [size], frozenset({"N"} if batch else ()))
     if drawn:
-        value = drawn["N"]
+        value, ceiling = drawn["N"], next_power_of_two(size.judged)
         assert value != size.judged and value % math.gcd(*declared) == 0
-        assert value <= (2 * size.judged if batch else next_power_of_two(size.judged))
+        assert value <= (2 * size.judged if batch else min(max(2 * ceiling, 1.5 * ceiling + 2), max(ceiling, *declared)))
         assert value >= 0.25 * size.judged
+        if not batch and size.larger():
+            assert value > ceiling  # the only declared size is the one that goes beyond
 
 
 def test_powers_of_two_stay_powers_of_two() -> None:
     size = Size(name="WIDTH", judged=64, declared=(64, 16, 128))
     drawn = {draw_sizes(random.Random(seed), [size], frozenset())["WIDTH"] for seed in range(20)}
-    assert drawn == {16, 32}
-    smallest = Size(name="WIDTH", judged=16, declared=(16, 32, 128))
-    assert draw_sizes(random.Random(0), [smallest], frozenset()) == {}
+    assert drawn == {128}  # beyond the judged one, within the declared ones
+    largest = Size(name="WIDTH", judged=128, declared=(128, 16, 64))
+    assert {draw_sizes(random.Random(seed), [largest], frozenset())["WIDTH"] for seed in range(20)} == {32, 64}
+    other = Size(name="DEPTH", judged=64, declared=(64, 16, 128))
+    pairs = [draw_sizes(random.Random(seed), [size, other], frozenset()) for seed in range(40)]
+    beyond = [sum(value > 64 for value in pair.values()) for pair in pairs]
+    assert set(beyond) == {1} and len({max(pair, key=pair.__getitem__) for pair in pairs}) == 2
+    smallest = Size(name="WIDTH", judged=16, declared=(16, 128))
+    assert draw_sizes(random.Random(0), [smallest], frozenset()) == {"WIDTH": 32}
 
 
 def test_a_batch_outgrows_the_block_that_fits_the_judged_one() -> None:

@@ -54,7 +54,8 @@ def outcome(made: Built, expected: Expected, x: torch.Tensor) -> bool:
 @settings(max_examples=20, deadline=None)
 def test_lower_precision_is_seen(name: str, seed: int) -> None:
     accepted = {"bfloat16": 0, "float16": 0, "tf32": 0}
-    calls = 8 if "number" in name else 1  # the errors of 1,500 terms may cancel in one number, not in many calls
+    # The errors of 300 or 1,500 terms may cancel in few numbers, not in many calls.
+    calls = 8 if "number" in name else 4 if name == "means with an offset" else 1
     for call in range(calls):
         made, expected, x = expect(name, seed + call)
         assert outcome(made, expected, x)

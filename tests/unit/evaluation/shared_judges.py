@@ -1,0 +1,62 @@
+"""Judges that all files of the room share: a zygote takes seconds to start, so each is started once, all side by side."""
+
+import os
+
+import msgspec
+
+from core.evaluation import landlock, sandbox
+from core.evaluation.judge import Judge
+from core.evaluation.settings import JudgeSettings
+from core.evaluation.walls import Walls
+
+LEVELS = {"namespaces": "judge", "basic": "basic", "user_namespace": "user_namespace"}
+"""Levels of walls, and the judge behind each."""
+SETTINGS = JudgeSettings(wall_s=10.0, memory_mb=1024)
+
+
+def has_namespaces() -> bool:
+    return sandbox.probe().level == "namespaces"
+
+
+def _with_user_namespace(settings: JudgeSettings, slot: int) -> Judge:
+    """Behind the walls of an evaluator that is not root."""
+    one = Judge(settings, slot)
+    one.walls = one._zygote.walls = Walls(
+        level="namespaces", user_namespace=True, root=os.geteuid() == 0, seccomp=True, landlock_abi=landlock.abi()
+    )
+    return one
+
+
+def _make(name: str) -> Judge:
+    if name == "compiling":
+        target = msgspec.structs.replace(SETTINGS, target="cuda:90", compile_wall_s=30.0)
+        return Judge(target, slot=94)
+    if name == "user_namespace":
+        return _with_user_namespace(SETTINGS, slot=95)
+    isolation = "auto" if name == "judge" else "basic"
+    return Judge(msgspec.structs.replace(SETTINGS, isolation=isolation), slot=91)
+
+
+class Judges:
+    """name -> a judge that is ready. `judge` has this machine's strongest walls; `basic` and `sibling` the weaker;
+    `user_namespace` those of an evaluator that is not root; `compiling` builds for cuda:90 as well."""
+
+    NAMES = ("judge", "basic", "sibling", "user_namespace", "compiling")
+
+    def __init__(self, names: set[str]) -> None:
+        """`names` are started now, others when they are asked for."""
+        self._made = {name: _make(name) for name in self.NAMES if name in names}
+        for one in self._made.values():
+            one.start()
+
+    def __getitem__(self, name: str) -> Judge:
+        if name not in self._made:
+            self._made[name] = _make(name)
+            self._made[name].start()
+        one = self._made[name]
+        one.wait_ready()
+        return one
+
+    def stop(self) -> None:
+        for one in self._made.values():
+            one.stop()
