@@ -1,7 +1,7 @@
 """Audits tasks from any process, one at a time, without importing torch here.
 
     with Auditor(Path("runs/mine/audit.jsonl")) as auditor:
-        auditor.audit(task).status            # "sound", "degenerate" or "unknown"
+        auditor.audit(task).status            # "sound", "degenerate", "noise" or "unknown"
 
 Blocking: an actor calls it in a worker thread. Audits of sources that were audited before come from the file. The
 process behind it starts with the first task that needs it.
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from core.evaluation.audit_server import ATTEMPTS, Order
+from core.evaluation.audit_server import ATTEMPTS, SECOND, Order
 from core.tasks.audit import Audit, Kept
 from core.tasks.task import Task
 
@@ -109,7 +109,7 @@ class Auditor:
             try:
                 process.stdin.write(msgspec.json.encode(order) + b"\n")
                 process.stdin.flush()
-                line = self._line(process, time.monotonic() + len(ATTEMPTS) * self._wall_s + GRACE_S)
+                line = self._line(process, time.monotonic() + (len(ATTEMPTS) + len(SECOND)) * self._wall_s + GRACE_S)
                 return msgspec.json.decode(line, type=Audit)
             except (BrokenPipeError, TimeoutError, EOFError, ValueError) as error:
                 if self._stopped:
