@@ -49,6 +49,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     wall_s: float = 60.0
     """For one attempt."""
     memory_mb: int = 4096
+    share: float = 1.0
+    """Of the budget (`core.evaluation.shrink`) that its sizes must fit."""
 
 
 class Answer(msgspec.Struct, kw_only=True):
@@ -75,7 +77,7 @@ def audit(order: Order) -> Audit:
         status, answer = _agreed(order, status, answer)
     return Audit(
         task_id=order.task_id,
-        key=audit_key(order.source, order.profile),
+        key=audit_key(order.source, order.profile, order.share),
         status=status,
         reason=answer.reason,
         scaled=answer.scaled,
@@ -192,7 +194,7 @@ def measure_into(answer: Answer, order: Order, factor: float = 1.0, avoid: froze
     from core.evaluation.shrink import Budget, shrink
 
     source = with_profile(order.source, order.profile, order.task_id)
-    shrunk = shrink(source, order.task_id, Budget().times(factor), avoid)
+    shrunk = shrink(source, order.task_id, Budget().times(order.share * factor), avoid)
     answer.scaled, answer.doubt = shrunk.scaled, shrunk.doubt
     found = Measured(shrunk.source, order.task_id)
     answer.margins, answer.training, answer.outputs = found.margins, found.training, found.outputs

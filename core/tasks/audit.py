@@ -79,9 +79,9 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(answer for answer, margin in self.margins.get(rule, {}).items() if margin <= 1)
 
 
-def audit_key(source: str, profile: str = "cpu") -> str:
-    """Names what an audit is about: equal sources at equal sizes have equal audits."""
-    return digest("audit", str(VERSION), profile, source, size=12)
+def audit_key(source: str, profile: str = "cpu", share: float = 1.0) -> str:
+    """Names what an audit is about: equal sources at equal sizes have equal audits. share: of the audit's budget."""
+    return digest("audit", str(VERSION), profile, f"{share:g}", source, size=12)
 
 
 class Kept:
@@ -99,9 +99,9 @@ class Kept:
                 audit = msgspec.json.decode(line, type=Audit)
                 self._known[audit.key] = audit
 
-    def get(self, task: Task, profile: str) -> Audit | None:
+    def get(self, task: Task, profile: str, share: float = 1.0) -> Audit | None:
         """The kept audit of a task's source, under this task's id."""
-        found = self._known.get(audit_key(task.source, profile))
+        found = self._known.get(audit_key(task.source, profile, share))
         return msgspec.structs.replace(found, task_id=task.task_id) if found else None
 
     def put(self, audit: Audit) -> None:
