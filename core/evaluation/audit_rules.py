@@ -33,10 +33,11 @@ class Judged:
             native, exact = _real(native), _real(exact)
             expected = Expected(structure=["tensor"], native=[native], exact=[exact], is_double=expected.is_double)
             number = 0
-        self._right = exact
         self._allowed = tolerance(expected, number) if self._floating else None
-        finite = self._floating and bool(torch.isfinite(native).all())
-        self._finite = finite and bool(torch.isfinite(exact.to(native.dtype)).all())
+        finite = torch.isfinite(native) & torch.isfinite(exact.to(native.dtype))
+        self._finite = self._floating and bool(finite.all())
+        # Where one of the two overflowed there is nothing to measure by; wrong_elements knows what is right there.
+        self._right = exact if self._finite else torch.where(finite, exact, math.nan) if self._floating else native
 
     def margin(self, got: torch.Tensor) -> float:
         """Of an answer in the output's dtype and shape."""
