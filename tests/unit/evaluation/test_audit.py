@@ -2,6 +2,7 @@
 
 import pytest
 
+from core.evaluation.audit_server import Answer, Order, measure_into, verdict
 from core.evaluation.auditor import Auditor, AuditorError, AuditProcess
 from core.tasks.audit import MISS, Kept
 from core.tasks.sources import load_source
@@ -230,10 +231,12 @@ def test_audits_are_kept_and_are_the_same_again(tmp_path, process):
     assert Kept(path).get(task("return x * 3"), "cpu") is None
 
 
-@pytest.mark.slow
-def test_the_project_s_own_tasks_are_sound(auditor):
-    tasks = [*load_source(kind="starter"), *load_source(kind="composed", count=8)]
-    audits = [auditor.audit(task) for task in tasks]
-    assert {audit.task_id: (audit.status, audit.reason, audit.scaled) for audit in audits} == {
-        task.task_id: ("sound", "", {}) for task in tasks
-    }
+def test_the_project_s_own_tasks_are_sound():
+    # In this process: a fork for each costs more than its audit.
+    found = {}
+    for own in (*load_source(kind="starter"), *load_source(kind="composed", count=8)):
+        answer = Answer()
+        measure_into(answer, Order(task_id=own.task_id, source=own.source))
+        found[own.task_id] = (*verdict(answer), answer.scaled)
+    assert found
+    assert {name: row for name, row in found.items() if row != ("sound", "", {})} == {}
