@@ -173,7 +173,7 @@ def ending(outcome: Outcome, report: Report, wall_s: float, memory_mb: int) -> F
     if code == -signal.SIGKILL:
         return Finding(stage=stage, category="memory", headline=f"ran out of memory ({memory_mb} MB) while {doing}")
     if code < 0:
-        name = signal.Signals(-code).name
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
         return Finding(stage=stage, category="crash", headline=f"the process died of {name} while {doing}")
     return Finding(stage=stage, category="crash", headline=f"the process ended (exit {code}) while {doing}")
 

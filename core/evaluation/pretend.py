@@ -34,6 +34,10 @@ def _named_meta(device: Any) -> bool:
     return isinstance(device, (str, torch.device)) and device is not META and str(device) == "meta"
 
 
+_FROM_PYTHON = frozenset((torch.tensor, torch.as_tensor, torch.asarray))
+"""On device meta they would forget the numbers."""
+
+
 class PretendCuda(TorchFunctionMode):
     """Device arguments, whatever they name, mean the one that there is."""
 
@@ -41,7 +45,9 @@ class PretendCuda(TorchFunctionMode):
         kwargs = dict(kwargs or {})
         if any(_named_meta(device) for device in (kwargs.get("device"), *args[1:2])):
             raise RuntimeError("a tensor on device 'meta' holds no data")
-        if kwargs.get("device") is not None:
+        if func in _FROM_PYTHON and not isinstance(args[0] if args else None, torch.Tensor):
+            kwargs["device"] = None  # numbers are read here; torch passes the result to lift_fresh, which sends it on
+        elif kwargs.get("device") is not None:
             kwargs["device"] = META
         if len(args) > 1 and getattr(func, "__name__", "") == "to":
             args = (args[0], *(META if isinstance(arg, (str, torch.device)) else arg for arg in args[1:]))

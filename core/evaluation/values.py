@@ -24,6 +24,10 @@ DTYPES: dict[str, torch.dtype] = {
 }  # fmt: skip
 
 
+_address = torch._C.TensorBase.data_ptr  # type: ignore[attr-defined]
+"""The truth: in the host `torch.Tensor.data_ptr` is pretended."""
+
+
 class NotPlainError(TypeError):
     """A value that does not travel: not a number, string, container or plain dense tensor."""
 
@@ -48,7 +52,7 @@ def extent(shape: Sequence[int], stride: Sequence[int]) -> int:
 def raw_bytes(tensor: torch.Tensor) -> bytes:
     """The bytes of a dense CPU tensor's extent in its storage, read at its address."""
     count = extent(tensor.shape, tensor.stride()) * tensor.element_size()
-    return ctypes.string_at(tensor.data_ptr(), count) if count else b""
+    return ctypes.string_at(_address(tensor), count) if count else b""
 
 
 def from_bytes(data: Any, dtype: torch.dtype, shape: Sequence[int], stride: Sequence[int]) -> torch.Tensor:
@@ -61,7 +65,7 @@ def from_bytes(data: Any, dtype: torch.dtype, shape: Sequence[int], stride: Sequ
 def overwrite(tensor: torch.Tensor, data: Any) -> None:
     """Put other bytes into the tensor's extent, behind torch's back (no version bump)."""
     if len(data):
-        ctypes.memmove(tensor.data_ptr(), bytes(data), len(data))
+        ctypes.memmove(_address(tensor), bytes(data), len(data))
 
 
 def encode(value: Any, start: int = 0) -> tuple[Any, list[bytes]]:
