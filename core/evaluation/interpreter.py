@@ -128,6 +128,8 @@ class Tracer:
         span = high - low + itemsize
         whole = span == active.size * itemsize and itemsize == region.itemsize and low % itemsize == 0
         where: Any = slice(low // itemsize, high // itemsize + 1) if whole else offsets // region.itemsize
+        if itemsize > region.itemsize:  # the storage was first seen through a smaller type
+            where = where[..., None] + np.arange(itemsize // region.itemsize)
         atomic = store and load
         if atomic:
             self.synchronised = True

@@ -12,7 +12,7 @@ import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter
 
-from core.evaluation.interpreter import TRACER, UnsupportedError
+from core.evaluation.interpreter import TRACER, IllegalKernelError, UnsupportedError
 
 Handle = interpreter.TensorHandle
 Builder = interpreter.InterpreterBuilder
@@ -60,6 +60,8 @@ def _masked_load(
 def _masked_store(self: Any, ptrs: Any, value: Any, mask: Any, cache_modifier: Any, eviction_policy: Any) -> Any:
     mask = _boolean(mask)
     itemsize = _np_dtype(ptrs.get_element_ty()).itemsize
+    if value.data.dtype.itemsize != itemsize or not value.data.shape == mask.data.shape == ptrs.data.shape:
+        raise IllegalKernelError("a store of another type or shape than its pointers", 0)
     real = TRACER.real_pointers(ptrs.data, mask.data, itemsize, store=True, load=False, value=value.data)
     return interpreter._interpreter.store(real, value.data, mask.data)
 

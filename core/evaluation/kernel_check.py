@@ -126,6 +126,7 @@ class _Checked(ast.NodeTransformer):
         node.decorator_list, node.returns = [], None
         for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
             argument.annotation = None
+            self.visit(argument)
         node.args.defaults = [self.visit(part) for part in node.args.defaults]
         node.args.kw_defaults = [part and self.visit(part) for part in node.args.kw_defaults]
         node.body = [self.visit(part) for part in node.body]
@@ -150,7 +151,19 @@ class _Checked(ast.NodeTransformer):
             raise _refuse(node, f"name {node.id}")
         return node
 
+    def visit_keyword(self, node: ast.keyword) -> Any:
+        if node.arg is None or node.arg.startswith("_") or node.arg == "member":  # parameters of the interpreter's own
+            raise _refuse(node.value, f"a kernel can't pass {node.arg or '**'}")
+        return self.generic_visit(node)
+
+    def visit_arg(self, node: ast.arg) -> Any:
+        if node.arg.startswith("__"):
+            raise _refuse(node, f"name {node.arg}")
+        return node
+
     def visit_Attribute(self, node: ast.Attribute) -> Any:
+        if not isinstance(node.ctx, ast.Load):
+            raise _refuse(node, f"a kernel can't set .{node.attr}")
         chain: list[str] = []
         root: ast.AST = node
         while isinstance(root, ast.Attribute):
@@ -241,6 +254,9 @@ class Kernels:
             raise IllegalKernelError(str(error), definition.line) from None
         ast.increment_lineno(tree, definition.line - 1)
         own = _locals(tree)
+        for name in (*definition.globals, definition.name):
+            if name.startswith("__") or (name == "getattr" and definition.globals.get(name) != ks.Builtin(name=name)):
+                raise IllegalKernelError(f"name {name}", definition.line)
         table = {
             name: self._global(name, what, definition) for name, what in definition.globals.items() if name not in own
         }
