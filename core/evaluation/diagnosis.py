@@ -317,6 +317,14 @@ def _fallback(
         return Finding(stage="correctness", category="torch_fallback", headline=headline, detail=detail)
     flops = sum(entry[2] for name, entry in operators.items() if aten_costs.is_dot(name))
     wanted = round(ratio * work.dot_flops)
+    if wanted and (opaque := aten_costs.OPAQUE & operators.keys()):
+        detail = f"{', '.join(sorted(opaque))} may do the task's matrix operations. Use tl.dot in the kernel."
+        return Finding(stage="correctness", category="torch_fallback", headline=headline, detail=detail)
+    arithmetic = sum(entry[2] for name, entry in operators.items() if entry[3])
+    asked = round(ratio * work.other_flops)
+    if not wanted and asked and arithmetic >= TORCH_SHARE * asked:
+        detail = f"torch did {arithmetic:,} of the {asked:,} operations. Move the work into the kernel."
+        return Finding(stage="correctness", category="torch_fallback", headline=headline, detail=detail)
     if wanted and flops >= DOT_SHARE * wanted:
         detail = f"torch did {flops:,} of the {wanted:,} matrix operations. Use tl.dot in the kernel."
         return Finding(stage="correctness", category="torch_fallback", headline=headline, detail=detail)

@@ -52,6 +52,8 @@ def _masked_load(
     mask = _boolean(mask)
     element = ptrs.get_element_ty()
     dtype = _np_dtype(element)
+    if is_volatile:
+        TRACER.released.setdefault(TRACER.program, 0)  # waits for another program's flag
     real = TRACER.real_pointers(ptrs.data, mask.data, dtype.itemsize, store=False, load=True)
     fill = np.zeros(real.shape, dtype=dtype) if other is None else other.data
     return Handle(interpreter._interpreter.load(real, mask.data, fill, dtype), element)
