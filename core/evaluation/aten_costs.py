@@ -17,19 +17,46 @@ def _names(text: str) -> frozenset[str]:
 FREE = _names(
     "empty empty_like empty_strided new_empty new_empty_strided view _unsafe_view as_strided t transpose permute "
     "expand slice select squeeze unsqueeze detach alias unbind split split_with_sizes narrow unfold view_as_real "
-    "view_as_complex diagonal real imag lift_fresh lift_fresh_copy set_ resize_ _reshape_alias chunk numpy_T mT "
+    "view_as_complex diagonal real imag lift_fresh set_ resize_ _reshape_alias chunk numpy_T mT "
     "_local_scalar_dense item is_same_size sym_size sym_stride sym_numel size stride is_pinned _pin_memory "
     "record_stream unsafe_split is_nonzero _has_same_storage_numel expand_as view_as reshape swapaxes movedim"
 )
 """Metadata and allocation."""
 MOVES = _names(
     "clone copy_ copy _to_copy contiguous zeros zeros_like new_zeros ones ones_like new_ones full full_like new_full "
-    "fill_ fill zero_ zero arange scalar_tensor eye cat stack constant_pad_nd repeat flip roll slice_scatter "
+    "fill_ fill zero_ zero lift_fresh_copy arange scalar_tensor eye cat stack constant_pad_nd repeat flip roll "
+    "slice_scatter "
     "select_scatter as_strided_copy expand_copy permute_copy transpose_copy view_copy slice_copy"
 )
 """Fills and copies: bytes, but not the work that a task is about."""
-_DOTS = _names("mm bmm addmm baddbmm addbmm mv addmv dot vdot linear matmul")
-_CONVOLUTIONS = _names("convolution _convolution conv1d conv2d conv3d cudnn_convolution mkldnn_convolution")
+_DOTS = _names(
+    "mm bmm addmm baddbmm addbmm mv addmv dot vdot linear matmul _addmm_activation _int_mm _scaled_mm mkldnn_linear "
+    "_grouped_mm _scaled_grouped_mm"
+)
+_CONVOLUTIONS = _names(
+    "convolution _convolution conv1d conv2d conv3d cudnn_convolution mkldnn_convolution convolution_overrideable "
+    "_slow_conv2d_forward slow_conv3d_forward slow_conv3d _conv_depthwise2d conv_depthwise3d slow_conv_dilated2d "
+    "slow_conv_dilated3d _nnpack_spatial_convolution"
+)
+OPAQUE = _names(
+    "_trilinear conv_tbc slow_conv_transpose2d slow_conv_transpose3d mkldnn_rnn_layer _transformer_encoder_layer_fwd "
+    "_native_multi_head_attention _fft_r2c _fft_c2r _fft_c2c _linalg_solve_ex linalg_lstsq lstm gru rnn_tanh rnn_relu "
+    "linalg_matrix_exp linalg_inv_ex _weight_int8pack_mm _weight_int4pack_mm _mixed_dtypes_linear"
+)
+"""Sums of products by another name: whatever a task's products are, these may be them."""
+
+
+ARITHMETIC = {
+    "_softmax": 5, "_log_softmax": 6, "_safe_softmax": 6, "_fused_rms_norm": 6, "native_layer_norm": 8,
+    "native_group_norm": 8, "native_batch_norm": 8, "_native_batch_norm_legit": 8, "logsumexp": 5, "std": 5,
+    "std_mean": 5, "var": 4, "var_mean": 4, "gelu": 8, "silu": 2, "mish": 4, "softplus": 4, "elu": 4, "selu": 4,
+    "celu": 4, "hardswish": 5, "hardsigmoid": 4, "hardtanh": 2, "leaky_relu": 3, "log_sigmoid_forward": 4, "glu": 3,
+    "_prelu_kernel": 3, "softshrink": 4, "hardshrink": 3, "threshold": 2, "clamp": 2, "addcmul": 3, "addcdiv": 3,
+    "lerp": 3, "logaddexp": 5, "hypot": 4, "sinc": 4, "xlogy": 3, "mse_loss": 3, "smooth_l1_loss": 6, "huber_loss": 6,
+    "binary_cross_entropy": 7, "linalg_vector_norm": 3, "norm": 3, "dist": 4, "renorm": 4, "_cdist_forward": 4,
+    "frobenius_norm": 3, "nan_to_num": 4, "rsub": 2, "_weight_norm_interface": 5,
+}  # fmt: skip
+"""Operations per element, about, of operators that stand for several: as a task writes them out by hand."""
 
 
 def is_dot(name: str) -> bool:
@@ -73,7 +100,7 @@ def cost(func: Any, args: Any, kwargs: Any, out: Any) -> tuple[str, int, int, bo
         return name, moved, 0, False
     flops = 0
     if name in _DOTS and len(inputs) >= 2:
-        left = inputs[1] if name in ("addmm", "baddbmm", "addbmm", "addmv") else inputs[0]
+        left = inputs[1] if name in ("addmm", "baddbmm", "addbmm", "addmv", "_addmm_activation") else inputs[0]
         flops = 2 * (outputs[0].numel() if outputs else 0) * (left.shape[-1] if left.dim() else 1)
     elif name in _CONVOLUTIONS and outputs:
         weight = inputs[1]
@@ -83,5 +110,5 @@ def cost(func: Any, args: Any, kwargs: Any, out: Any) -> tuple[str, int, int, bo
         query, key = inputs[0], inputs[1]
         flops = 4 * math.prod(query.shape) * key.shape[-2]
     else:
-        flops = max([tensor.numel() for tensor in inputs + outputs], default=0)
+        flops = max([tensor.numel() for tensor in inputs + outputs], default=0) * ARITHMETIC.get(name.rstrip("_"), 1)
     return name, moved, flops, True

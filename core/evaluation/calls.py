@@ -179,6 +179,8 @@ class Calls:
                     out = operators.run(name, args, kwargs, [])
                     for tensor, number in zip(tensors_in(out), numbers, strict=True):
                         snapshot.replace(number, tensor)
+                elif kind == "grow":
+                    snapshot.grow(*rest)
                 else:
                     for number, itemsize, mask, flipped in rest[0]:
                         _poison_elements(snapshot, number, itemsize, mask, flipped)

@@ -179,7 +179,7 @@ def ending(outcome: Outcome, report: Report, wall_s: float, memory_mb: int) -> F
     if code == -signal.SIGKILL:
         return Finding(stage=stage, category="memory", headline=f"ran out of memory ({memory_mb} MB) while {doing}")
     if code < 0:
-        name = signal.Signals(-code).name
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
         return Finding(stage=stage, category="crash", headline=f"the process died of {name} while {doing}")
     return Finding(stage=stage, category="crash", headline=f"the process ended (exit {code}) while {doing}")
 
@@ -323,6 +323,14 @@ def _fallback(operators: dict[str, list[int]], work: Work, ratio: float, mode: s
         return Finding(stage="correctness", category="torch_fallback", headline=headline, detail=detail)
     flops = sum(entry[2] for name, entry in operators.items() if aten_costs.is_dot(name))
     wanted = round(ratio * work.dot_flops)
+    if wanted and (opaque := aten_costs.OPAQUE & operators.keys()):
+        detail = f"{', '.join(sorted(opaque))} may do the task's matrix operations. Use tl.dot in the kernel."
+        return Finding(stage="correctness", category="torch_fallback", headline=headline, detail=detail)
+    arithmetic = sum(entry[2] for name, entry in operators.items() if entry[3])
+    asked = round(ratio * work.other_flops)
+    if not wanted and asked and arithmetic >= TORCH_SHARE * asked:
+        detail = f"torch did {arithmetic:,} of the {asked:,} operations. Move the work into the kernel."
+        return Finding(stage="correctness", category="torch_fallback", headline=headline, detail=detail)
     if wanted and flops >= DOT_SHARE * wanted:
         detail = f"torch did {flops:,} of the {wanted:,} matrix operations. Use tl.dot in the kernel."
         return Finding(stage="correctness", category="torch_fallback", headline=headline, detail=detail)

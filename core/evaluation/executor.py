@@ -25,6 +25,7 @@ from core.evaluation.cuda_source import Extension
 from core.evaluation.kernel_check import CheckedKernel, Kernels, UnknownNameError
 from core.evaluation.kernel_describe import launch_of
 from core.evaluation.launch_memory import LaunchMemory
+from core.evaluation.launches import OPTIONS
 from core.evaluation.operators import Operators
 from core.evaluation.storages import BadReference, Storages, named_dtype
 
@@ -34,7 +35,14 @@ class HostFailed(Exception):
 
     def __init__(self, error: dict[str, Any]) -> None:
         super().__init__(str(error.get("message", "")))
-        self.error = error
+        # Words only: that it was a kernel, and where the work was, is not for the host to say.
+        self.error = {
+            "type": str(error.get("type", "Exception"))[:200],
+            "message": str(error.get("message", ""))[:2000],
+            "line": error["line"] if type(error.get("line")) is int and 0 <= error["line"] < 2**31 else 0,
+            "code": str(error.get("code", ""))[:200],
+            "memory": error.get("memory") is True,
+        }
 
 
 class KernelFailed(Exception):
@@ -111,14 +119,16 @@ class Executor:
                     self._host.post("ok", reply)
             case "kernel", [key, definition]:
                 self.kernels.add(str(key), msgspec.convert(definition, ks.KernelDefinition))
-            case "launch", [key, arguments, options, grid, line]:
-                self._launch(key, arguments, options, grid, line)
+            case "launch", [str(key), dict(arguments), dict(options), [int(), int(), int()] as grid, int(line)]:
+                self._launch(key, arguments, {name: options[name] for name in options if name in OPTIONS}, grid, line)
             case "free", [numbers]:
                 self._unused += numbers
             case "extension", [extension]:
                 self.extensions.append(msgspec.convert(extension, Extension))
             case "grow", [number, nbytes]:
                 self.storages.grow(number, nbytes)
+                if self.log is not None:
+                    self.log.append(["grow", number, nbytes])
             case _:
                 raise link.Garbled(f"message {kind!r}")
 

@@ -34,6 +34,11 @@ def _cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
 
 
+def printable(text: str) -> str:
+    """One line without control characters: a candidate's words must not write a log's or a terminal's lines."""
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+
+
 def _split(text: str, limit: int) -> tuple[str, str]:
     """A first part of at most `limit` characters, broken between words where that loses little, and the rest."""
     if len(text) <= limit:
@@ -56,11 +61,12 @@ def feedback_text(
     if line_limit < 60 or limit < line_limit:
         raise ValueError(f"feedback of {limit} characters, first line {line_limit}: wanted limit >= line >= 60")
     place = f" (line {finding.line})" if finding.line else ""
-    head, rest = _split(" ".join(finding.headline.split()), line_limit - len(finding.category) - 2 - len(place))
+    head, rest = _split(printable(finding.headline), line_limit - len(finding.category) - 2 - len(place))
     first = f"{finding.category}: {head}{place}"
     if style == "compact":
         return first
-    parts = [first, f"… {rest}" if rest else "", f"  {_cut(finding.code, 120)}" if finding.code else "", finding.detail]
+    code = f"  {_cut(printable(finding.code), 120)}" if finding.code else ""
+    parts = [first, f"… {rest}" if rest else "", code, finding.detail]
     return _cut("\n".join(part for part in parts if part), limit)
 
 

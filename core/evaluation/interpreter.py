@@ -59,6 +59,8 @@ class Region:
         """Program (from 1) that read an element; -1 for several."""
         self.writer = np.zeros(elements, dtype=np.int32)
         """Program that wrote it last."""
+        self.written_at: np.ndarray | None = None
+        """Tick of that store, where the launch had an atomic before it; -1 for an atomic."""
         self.stored = False
 
     def sectors(self, touched: np.ndarray) -> int:
@@ -93,8 +95,11 @@ class Tracer:
         self.by_storage: dict[int, Region] = {}
         self.current: Kernel | None = None
         self.program = 1
-        self.synchronised = False
-        """The launch uses atomics: its programs may order themselves by them."""
+        self.tick = 0
+        """Atomics of this launch so far."""
+        self.released: dict[int, int] = {}
+        """Program -> tick of its last atomic. What it did before is ordered for programs that had one of their own
+        since; which place an atomic was on is not looked at."""
 
     def region_of(self, tensor: Any, name: str) -> Region:
         key = tensor.untyped_storage().data_ptr()
@@ -128,10 +133,15 @@ class Tracer:
         span = high - low + itemsize
         whole = span == active.size * itemsize and itemsize == region.itemsize and low % itemsize == 0
         where: Any = slice(low // itemsize, high // itemsize + 1) if whole else offsets // region.itemsize
+        if itemsize > region.itemsize:  # the storage was first seen through a smaller type
+            where = where[..., None] + np.arange(itemsize // region.itemsize)
         atomic = store and load
         if atomic:
-            self.synchronised = True
+            self.tick += 1
+            self.released[self.program] = self.tick
             region.reader[where] = region.writer[where] = self.program
+            if region.written_at is not None:
+                region.written_at[where] = -1
             region.stored = True
         elif store:
             self._note_store(region, where, offsets, itemsize, value, lanes)
@@ -145,9 +155,9 @@ class Tracer:
 
     def _note_load(self, region: Region, where: Any) -> None:
         me = self.program
-        if region.stored and not self.synchronised:
+        if region.stored:
             other = region.writer[where]
-            if ((other != 0) & (other != me)).any():
+            if ((other != 0) & (other != me)).any() and not self._ordered(region, where, other):
                 self._race(region, where, other, "tl.load reads", "stored by")
         seen = region.reader[where]
         region.reader[where] = me if not seen.any() else np.where((seen == 0) | (seen == me), me, _MANY)
@@ -156,19 +166,32 @@ class Tracer:
         self, region: Region, where: Any, offsets: np.ndarray, itemsize: int, value: Any, lanes: np.ndarray
     ) -> None:
         me = self.program
-        if not self.synchronised:
-            read = region.reader[where]
-            if ((read != 0) & (read != me)).any() and self._changes(region, offsets, itemsize, value, lanes):
-                self._race(region, where, read, "tl.store writes", "loaded by")
-            written = region.writer[where]
+        for others, done in ((region.reader[where], "loaded by"), (region.writer[where], "stored by")):
             if (
-                region.stored
-                and ((written != 0) & (written != me)).any()
+                ((others != 0) & (others != me)).any()
+                and not self._ordered(region, where, others, stored=done == "stored by")
                 and self._changes(region, offsets, itemsize, value, lanes)
             ):
-                self._race(region, where, written, "tl.store writes", "stored by")
+                self._race(region, where, others, "tl.store writes", done)
         region.writer[where] = me
+        if self.tick:
+            if region.written_at is None:
+                region.written_at = np.zeros(region.writer.shape, dtype=np.int32)
+            region.written_at[where] = self.tick
         region.stored = True
+
+    def _ordered(self, region: Region, where: Any, others: np.ndarray, stored: bool = True) -> bool:
+        """Whether atomics may have put what other programs did with these elements before this access."""
+        if self.program not in self.released:
+            return False
+        at = 0 if region.written_at is None or not stored else region.written_at[where]
+        for other in np.unique(others):
+            if other in (0, self.program, _MANY):
+                continue
+            last = self.released.get(int(other), -1)
+            if ((others == other) & (np.asarray(at) >= last)).any():
+                return False
+        return True
 
     @staticmethod
     def _changes(region: Region, offsets: np.ndarray, itemsize: int, value: Any, lanes: np.ndarray) -> bool:
@@ -220,7 +243,7 @@ class Tracer:
         kernel.launches += 1
         self.regions.clear()
         self.by_storage.clear()
-        self.current, self.synchronised = kernel, False
+        self.current, self.tick, self.released = kernel, 0, {}
         return kernel
 
     def end(self, kernel: Kernel) -> None:

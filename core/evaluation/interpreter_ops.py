@@ -12,7 +12,7 @@ import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter
 
-from core.evaluation.interpreter import TRACER, UnsupportedError
+from core.evaluation.interpreter import TRACER, IllegalKernelError, UnsupportedError
 
 Handle = interpreter.TensorHandle
 Builder = interpreter.InterpreterBuilder
@@ -52,6 +52,8 @@ def _masked_load(
     mask = _boolean(mask)
     element = ptrs.get_element_ty()
     dtype = _np_dtype(element)
+    if is_volatile:
+        TRACER.released.setdefault(TRACER.program, 0)  # waits for another program's flag
     real = TRACER.real_pointers(ptrs.data, mask.data, dtype.itemsize, store=False, load=True)
     fill = np.zeros(real.shape, dtype=dtype) if other is None else other.data
     return Handle(interpreter._interpreter.load(real, mask.data, fill, dtype), element)
@@ -60,6 +62,8 @@ def _masked_load(
 def _masked_store(self: Any, ptrs: Any, value: Any, mask: Any, cache_modifier: Any, eviction_policy: Any) -> Any:
     mask = _boolean(mask)
     itemsize = _np_dtype(ptrs.get_element_ty()).itemsize
+    if value.data.dtype.itemsize != itemsize or not value.data.shape == mask.data.shape == ptrs.data.shape:
+        raise IllegalKernelError("a store of another type or shape than its pointers", 0)
     real = TRACER.real_pointers(ptrs.data, mask.data, itemsize, store=True, load=False, value=value.data)
     return interpreter._interpreter.store(real, value.data, mask.data)
 

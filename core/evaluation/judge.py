@@ -153,7 +153,12 @@ class Judge:
         outcome = self._zygote.run(
             header, blobs, limits, settings.output_kb, result_mb=8 + most * (len(draws) + 1) // 2**20
         )
-        report = diagnosis.read(outcome)
+        try:
+            report = diagnosis.read(outcome)
+        except (ValueError, TypeError, RecursionError) as error:  # msgspec's ValidationError is a ValueError
+            text = f"the executor was made to report nonsense: {error}"
+            forged = Finding(stage="correctness", category="tampering", headline=text)
+            return self._failed(key, forged, screens)
         finding = self._diagnose(outcome, report, draws, prepared, screens, ghost)
         compiled = report.launched
         if report.extensions and (report.error is None or report.error.type == "NeedsGpuError"):

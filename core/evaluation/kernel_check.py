@@ -37,8 +37,8 @@ _STRUCTURE = (
     ast.Module, ast.arguments, ast.arg, ast.Load, ast.Store, ast.keyword, ast.operator, ast.unaryop, ast.cmpop,
     ast.boolop, ast.expr_context, ast.comprehension, ast.Slice, ast.FormattedValue, ast.Starred, ast.withitem,
 )  # fmt: skip
-_NEVER = (ast.ClassDef, ast.Lambda, ast.Import, ast.ImportFrom, ast.Global, ast.Nonlocal, ast.Try, ast.Raise, ast.Delete,
-          ast.Yield, ast.YieldFrom, ast.Await, ast.AsyncFunctionDef, ast.NamedExpr, ast.With)  # fmt: skip
+_NEVER = (ast.ClassDef, ast.Lambda, ast.Import, ast.ImportFrom, ast.Global, ast.Nonlocal, ast.Try, ast.Raise,
+          ast.Delete, ast.Yield, ast.YieldFrom, ast.Await, ast.AsyncFunctionDef, ast.NamedExpr, ast.With)  # fmt: skip
 
 
 @functools.cache
@@ -126,6 +126,7 @@ class _Checked(ast.NodeTransformer):
         node.decorator_list, node.returns = [], None
         for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
             argument.annotation = None
+            self.visit(argument)
         # Defaults are values of the description; their text is not evaluated.
         node.args.defaults = [ast.Constant(None) for _ in node.args.defaults]
         node.args.kw_defaults = [part and ast.Constant(None) for part in node.args.kw_defaults]
@@ -151,7 +152,19 @@ class _Checked(ast.NodeTransformer):
             raise _refuse(node, f"name {node.id}")
         return node
 
+    def visit_keyword(self, node: ast.keyword) -> Any:
+        if node.arg is None or node.arg.startswith("_") or node.arg == "member":  # parameters of the interpreter's own
+            raise _refuse(node.value, f"a kernel can't pass {node.arg or '**'}")
+        return self.generic_visit(node)
+
+    def visit_arg(self, node: ast.arg) -> Any:
+        if node.arg.startswith("__"):
+            raise _refuse(node, f"name {node.arg}")
+        return node
+
     def visit_Attribute(self, node: ast.Attribute) -> Any:
+        if not isinstance(node.ctx, ast.Load):
+            raise _refuse(node, f"a kernel can't set .{node.attr}")
         chain: list[str] = []
         root: ast.AST = node
         while isinstance(root, ast.Attribute):
@@ -192,8 +205,8 @@ class CheckedKernel(interpreter.InterpretedFunction):
     def __init__(self, definition: ks.KernelDefinition, function: Any) -> None:
         self.definition = definition
         self.fn = function
-        self.kwargs = {}
-        self.pre_run_hooks = []
+        self.kwargs: dict[str, Any] = {}
+        self.pre_run_hooks: list[Any] = []
         self.arg_names = list(function.__code__.co_varnames[: function.__code__.co_argcount])
         self.constexprs = {name for name, text in definition.annotations.items() if text == "constexpr"}
 
@@ -242,6 +255,9 @@ class Kernels:
             raise IllegalKernelError(str(error), definition.line) from None
         ast.increment_lineno(tree, definition.line - 1)
         own = _locals(tree)
+        for name in (*definition.globals, definition.name):
+            if name.startswith("__") or (name == "getattr" and definition.globals.get(name) != ks.Builtin(name=name)):
+                raise IllegalKernelError(f"name {name}", definition.line)
         table = {
             name: self._global(name, what, definition) for name, what in definition.globals.items() if name not in own
         }

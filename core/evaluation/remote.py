@@ -89,11 +89,11 @@ class Remote:
     def address(self, tensor: torch.Tensor) -> int:
         """What data_ptr() answers: another number for every place, and no address."""
         known = self._held.get(tensor.untyped_storage()._cdata)
-        return 0 if known is None else (known[0] + 1 << 36) + tensor.storage_offset() * tensor.element_size()
+        return 0 if known is None else (known[0] + 1 << 36) + int(tensor.storage_offset()) * tensor.element_size()
 
     def release(self) -> None:
         """Tell the executor which storages no tensor refers to any more."""
-        gone = [cdata for cdata in self._held if torch._C._storage_Use_Count(cdata) <= 1]  # type: ignore[attr-defined]
+        gone = [cdata for cdata in self._held if torch._C._storage_Use_Count(cdata) <= 1]
         numbers = [self._held.pop(cdata)[0] for cdata in gone]
         for number in numbers:
             self._meta.pop(number, None)
@@ -256,7 +256,7 @@ class RemoteTensors(TorchDispatchMode):
 
         schema = func._schema
         known = OPDEFS.get(schema.name)
-        with torch._C._EnableTorchFunction(), self:  # type: ignore[attr-defined]
+        with torch._C._EnableTorchFunction(), self:
             if known is not None:
                 return (known._backend_fns.get("cuda") or known._init_fn)(*args, **kwargs)
             for name in _KEYS:
@@ -270,7 +270,7 @@ def tolist(remote: Remote, tensor: torch.Tensor) -> Any:
     """Tensor.tolist for a few values."""
     if tensor.numel() > _MAX_TOLIST:
         raise DataEscapeError(f"tolist() of {tensor.numel():,} elements takes the data out of torch")
-    flat = [tensor.reshape(-1)[index].item() for index in range(tensor.numel())]
+    flat: list[Any] = [tensor.reshape(-1)[index].item() for index in range(tensor.numel())]
     for size in reversed(tensor.shape[1:]):
         flat = [flat[start : start + size] for start in range(0, len(flat), size)]
     return flat if tensor.dim() else flat[0]

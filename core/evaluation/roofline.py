@@ -82,13 +82,22 @@ def floor_ms(gpu: Roofline, work: Work) -> float:
     return max(memory, work.dot_flops / gpu.matrix_tflops * 1e-9) + gpu.launch_us * 1e-3
 
 
-def kernel_ms(gpu: Roofline, counts: KernelCounts, bytes_ratio: float, flops_ratio: float) -> float:
-    """All launches of one kernel; ratios scale from the judged profile to `full`."""
-    traffic_ratio = flops_ratio if counts.dot_flops else bytes_ratio
+PRODUCT_SHARE = 0.2
+"""A kernel with this share of the task's matrix flops in vector arithmetic does its products there (tl.sum adds are not
+counted, so half of them are seen)."""
+
+
+def kernel_ms(
+    gpu: Roofline, counts: KernelCounts, bytes_ratio: float, flops_ratio: float, judged_dot_flops: float = 0.0
+) -> float:
+    """All launches of one kernel; ratios scale from the judged profile to `full`. What does the task's products grows
+    with them, in tl.dot or not."""
+    by_hand = judged_dot_flops > 0 and counts.flops >= PRODUCT_SHARE * judged_dot_flops
+    traffic_ratio = flops_ratio if counts.dot_flops or by_hand else bytes_ratio
     busy = max(
         counts.sector_bytes * bytes_ratio / gpu.dram_gb_per_s * 1e-6,
         counts.traffic_bytes * traffic_ratio / gpu.l2_gb_per_s * 1e-6,
-        counts.flops * bytes_ratio / gpu.vector_tflops * 1e-9,
+        counts.flops * (flops_ratio if by_hand and not counts.dot_flops else bytes_ratio) / gpu.vector_tflops * 1e-9,
         counts.dot_flops * flops_ratio / gpu.matrix_tflops * 1e-9,
     )
     return busy + counts.launches * gpu.launch_us * 1e-3
@@ -108,7 +117,7 @@ def modelled(
     gpu = ROOFLINES.get(target) or ROOFLINES[DEFAULT]
     bytes_ratio = full.compulsory_bytes / max(1, judged.compulsory_bytes)
     flops_ratio = full.dot_flops / judged.dot_flops if judged.dot_flops else bytes_ratio
-    total = sum(kernel_ms(gpu, counts, bytes_ratio, flops_ratio) for counts in kernels)
+    total = sum(kernel_ms(gpu, counts, bytes_ratio, flops_ratio, judged.dot_flops) for counts in kernels)
     for name, calls, moved, flops in operators:
         ratio = flops_ratio if is_dot(name) else bytes_ratio
         total += operator_ms(gpu, moved * bytes_ratio, flops * ratio, is_dot(name)) + (calls - 1) * gpu.launch_us * 1e-3

@@ -17,7 +17,8 @@ _NAMES = {
     "bfloat16": "bfloat16",
     "dot_scaled": "dot_scaled", "gluon": "gluon", "float8e5": "float8", "float8e4nv": "float8",
    
-    "CUDAGraph": "cuda_graph", "make_graphed_callables": "cuda_graph", "autotune": "autotune", "data_ptr": "data_ptr", "gc": "gc", "_getframe": "frames", "inspect": "inspect",
+    "CUDAGraph": "cuda_graph", "make_graphed_callables": "cuda_graph", "autotune": "autotune",
+    "data_ptr": "data_ptr", "gc": "gc", "_getframe": "frames", "inspect": "inspect",
     "ctypes": "ctypes", "subprocess": "subprocess", "socket": "socket", "exec": "exec", "eval": "eval",
     "__import__": "import_call", "monkeypatch": "monkeypatch", "setattr": "setattr", "open": "open", "atexit": "atexit",
     "threading": "threads", "os": "os", "sys": "sys", "_inductor": "inductor", "extern_kernels": "inductor",

@@ -42,8 +42,9 @@ class Storages:
             return known
         if number is None:
             number, self._next = self._next, self._next + 2
-        elif number in self._held or number % 2:
-            raise BadReference(f"storage {number} is taken")
+        elif known is not None or type(number) is not int or number in self._held or number % 2:
+            # One storage under two numbers would be two storages when a call is replayed.
+            raise BadReference(f"storage {number} is taken, or the tensor has one already")
         self._held[number] = storage
         self._numbers[storage._cdata] = number
         return number
