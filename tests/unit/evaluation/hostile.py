@@ -3,7 +3,6 @@ r"""What a candidate can do to its process, and the categories that answer it.
 name: (places in the honest candidate of right_answer, category). `pass` stands for: it harms nobody, so the right
 answer counts. `a, basic: b` is another category at one level of walls; FOLDER is where the candidate may write.
 """
-# ruff: noqa: E501
 
 LOOP = "while True: pass"
 FORGED = r"""

@@ -1,5 +1,4 @@
 """Verdicts over real candidates: the kind, the category, and what the policy is told."""
-# ruff: noqa: E501
 
 import asyncio
 import os
