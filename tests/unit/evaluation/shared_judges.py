@@ -1,4 +1,4 @@
-"""Judges that all files of the room share: a zygote takes seconds to start, so each is started once, all side by side."""
+"""Judges that all files of the room share: a zygote takes seconds to start. All start side by side."""
 
 import os
 

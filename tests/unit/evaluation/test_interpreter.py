@@ -1,4 +1,5 @@
 """Races that the serial grid would hide, accesses out of bounds, and launches that are recalled instead of run."""
+# ruff: noqa: E501
 
 from collections.abc import Callable
 from typing import Any
@@ -73,7 +74,10 @@ def test_atomics_add_up(bench: Callable[..., Any]) -> None:
         ("tl.store(out_ptr + i + 1, 1.0)", "tl.store writes out_ptr[32] but out_ptr has 32 elements (program 3)"),
         ("y = tl.load(x_ptr + i - 1)", "tl.load reads x_ptr[-1] but x_ptr has 32 elements (program 0)"),
         ("y = tl.load(x_ptr + i + 10**9)", "tl.load reads x_ptr[1000000007] but x_ptr has 32"),
-        ("y = tl.load((pid + 64).to(tl.int64).to(tl.pointer_type(tl.float32), bitcast=True))", "a pointer that belongs to no tensor"),
+        (
+            "y = tl.load((pid + 64).to(tl.int64).to(tl.pointer_type(tl.float32), bitcast=True))",
+            "a pointer that belongs to no tensor",
+        ),
         ("tl.atomic_add(out_ptr + 32, 1.0)", "tl.store writes out_ptr[32]"),
     ],
 )

@@ -19,7 +19,6 @@ from test_hostile import descendants, folders, shared
 
 from core.evaluation import sandbox
 from core.evaluation.judge import Judge
-from core.evaluation.settings import JudgeSettings
 from core.evaluation.verdict import Verdict
 from core.tasks.task import Task
 
@@ -88,9 +87,7 @@ def _open(fd):
     assert verdict.kind == "pass", verdict.feedback
 
 
-def test_the_next_child_sees_nothing_of_the_last(
-    judge: Judge, basic: Judge, task: Task, variant: Variant
-) -> None:
+def test_the_next_child_sees_nothing_of_the_last(judge: Judge, basic: Judge, task: Task, variant: Variant) -> None:
     for one in (judge, basic):
         assert one.judge(task, _writer(variant), "key").kind == "pass"
         verdict = one.judge(task, _reader(variant), "key")

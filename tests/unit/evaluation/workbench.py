@@ -21,6 +21,7 @@ from core.evaluation.kernel_check import Kernels
 from core.evaluation.launch_memory import LaunchMemory
 from core.evaluation.trees import flatten
 
+
 class Bench:
     """Calls functions of this module over there; what they raise is raised here."""
 
