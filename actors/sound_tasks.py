@@ -43,7 +43,7 @@ class SoundTasks:
             self._usable[key] = not audit.flagged
             if audit.flagged:
                 self.left_out[task.task_id] = audit.reason
-                log.warning("task left out: it would pay for computing nothing", task=task.task_id, why=audit.reason)
+                log.warning("task left out of training", task=task.task_id, status=audit.status, why=audit.reason)
             elif audit.status == "unknown":
                 log.warning("task could not be audited", task=task.task_id, why=audit.reason)
         return self._usable[key]

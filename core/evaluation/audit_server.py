@@ -3,7 +3,8 @@
 `python -m core.evaluation.audit_server` is started by `core.evaluation.auditor` only. It imports torch once and
 computes nothing (a child forked after that would hang; the meta device is free of it), reads `Order`s from stdin,
 forks, waits with a deadline and answers each with an `Audit`, one JSON line each. A task that runs out of time or
-memory is tried again at an eighth of the sizes.
+memory is tried again at an eighth of the sizes. A flag on a task of which more than the batch was made smaller is only
+believed when an audit at other, larger sizes agrees.
 """
 
 import os
@@ -12,17 +13,17 @@ import select
 import signal
 import sys
 import time
-from typing import Any
 
 import msgspec
 
 from core.evaluation import linux
-from core.tasks.audit import OURS, Audit, Sizes, audit_key
+from core.tasks.audit import FLAGS, OURS, Audit, Sizes, Status, audit_key
 from core.tasks.format import TaskError, with_profile
 
-ATTEMPTS = (1, 8, 64)
-"""Divisors of the budget, in the order in which they are tried."""
-
+ATTEMPTS = (1.0, 1 / 8, 1 / 64)
+"""Parts of the budget, in the order in which they are tried."""
+SECOND = (4.0, 2.0)
+"""The same for the second audit of a doubtful flag."""
 
 WARM_UP = """
 import torch
@@ -48,17 +49,20 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     wall_s: float = 60.0
     """For one attempt."""
     memory_mb: int = 4096
+    share: float = 1.0
+    """Of the budget (`core.evaluation.shrink`) that its sizes must fit."""
 
 
 class Answer(msgspec.Struct, kw_only=True):
     """What a child found out before it ended."""
 
     margins: dict[str, dict[str, float]] = {}
-    noise: float = 0.0
+    own: dict[str, float] = {}
     training: bool = True
     outputs: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     scaled: Sizes = {}
+    doubt: str = ""
     reason: str = ""
     smaller: bool = False
     """Worth another attempt at smaller sizes."""
@@ -67,39 +71,71 @@ class Answer(msgspec.Struct, kw_only=True):
 def audit(order: Order) -> Audit:
     """Audit one task in children of this process."""
     started = time.monotonic()
-    answer = Answer()
-    for divisor in ATTEMPTS:
-        answer = _attempt(order, divisor)
-        if not answer.smaller:
-            break
-    status: Any = "unknown"
-    if answer.margins:
-        passing = [name for name, margin in answer.margins[OURS].items() if margin <= 1]
-        status = "degenerate" if passing else "noise" if answer.noise > 1 else "sound"
-        if passing:
-            answer.reason = f"accepts {', '.join(passing)}"
-        elif answer.noise > 1:
-            answer.reason = f"its own output misses the tolerance by a factor of {answer.noise:.3g}"
+    answer = _first(order, ATTEMPTS, frozenset())
+    status, answer.reason = verdict(answer)
+    if status in FLAGS and answer.doubt:
+        status, answer = _agreed(order, status, answer)
     return Audit(
         task_id=order.task_id,
-        key=audit_key(order.source, order.profile),
+        key=audit_key(order.source, order.profile, order.share),
         status=status,
         reason=answer.reason,
         scaled=answer.scaled,
         training=answer.training,
         outputs=answer.outputs,
         margins=answer.margins,
+        own=answer.own,
         notes=answer.notes,
         seconds=round(time.monotonic() - started, 2),
     )
 
 
-def _attempt(order: Order, divisor: int) -> Answer:
+def verdict(answer: Answer) -> tuple[Status, str]:
+    """(status, reason) of what was measured at one choice of sizes."""
+    if not answer.margins:
+        return "unknown", answer.reason
+    passing = [name for name, margin in answer.margins[OURS].items() if margin <= 1]
+    if passing:
+        return "degenerate", f"accepts {', '.join(passing)}"
+    if answer.own[OURS] > 1:
+        return "noise", f"its own output misses the tolerance by a factor of {answer.own[OURS]:.3g}"
+    return "sound", ""
+
+
+def _agreed(order: Order, status: Status, answer: Answer) -> tuple[Status, Answer]:
+    """What holds of a doubtful flag after a second audit at other sizes."""
+    sizes = " ".join(f"{name}={new}" for name, (_, new) in answer.scaled.items())
+    second = _first(order, SECOND, frozenset(answer.scaled))
+    again, why = verdict(second)
+    if again == "unknown" or second.scaled == answer.scaled:
+        missing = "no other sizes fit" if second.scaled == answer.scaled else why
+        answer.reason = f"{answer.reason} at {sizes}, but {answer.doubt}, and there is no second audit: {missing}"
+        return "unknown", answer
+    if again in FLAGS:
+        second.reason = why
+        second.notes += (f"{answer.reason} also at {sizes}",)
+        return again, second
+    second.reason = ""
+    second.notes += (f"{answer.reason} at {sizes}, not at the sizes of this row",)
+    return again, second
+
+
+def _first(order: Order, factors: tuple[float, ...], avoid: frozenset[str]) -> Answer:
+    """The first attempt that ends within time and memory, else the last one."""
+    answer = Answer()
+    for factor in factors:
+        answer = _attempt(order, factor, avoid)
+        if not answer.smaller:
+            break
+    return answer
+
+
+def _attempt(order: Order, factor: float, avoid: frozenset[str]) -> Answer:
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reader)
-        _in_child(order, divisor, writer)
+        _in_child(order, factor, avoid, writer)
     os.close(writer)
     data, deadline = bytearray(), time.monotonic() + order.wall_s
     late = False
@@ -129,7 +165,7 @@ def _attempt(order: Order, divisor: int) -> Answer:
     return Answer(reason=f"its process ended with {ended}", smaller=os.WIFSIGNALED(status))
 
 
-def _in_child(order: Order, divisor: int, writer: int) -> None:
+def _in_child(order: Order, factor: float, avoid: frozenset[str], writer: int) -> None:
     """Measure, write the answer, end; never returns."""
     answer = Answer()
     try:
@@ -140,7 +176,7 @@ def _in_child(order: Order, divisor: int, writer: int) -> None:
         limit = in_use + order.memory_mb * 2**20
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        _measure(order, divisor, answer)
+        measure_into(answer, order, factor, avoid)
     except BaseException as error:
         text = " ".join(str(error).split())
         answer.smaller = isinstance(error, MemoryError) or "can't allocate memory" in text
@@ -152,16 +188,17 @@ def _in_child(order: Order, divisor: int, writer: int) -> None:
         os._exit(0)
 
 
-def _measure(order: Order, divisor: int, answer: Answer) -> None:
+def measure_into(answer: Answer, order: Order, factor: float = 1.0, avoid: frozenset[str] = frozenset()) -> None:
+    """Audit in this process, at sizes that fit a part of the budget; `answer` holds what was found when this raises."""
     from core.evaluation.audit_answers import Measured
     from core.evaluation.shrink import Budget, shrink
 
     source = with_profile(order.source, order.profile, order.task_id)
-    shrunk = shrink(source, order.task_id, Budget().divided(divisor))
-    answer.scaled = shrunk.scaled
+    shrunk = shrink(source, order.task_id, Budget().times(order.share * factor), avoid)
+    answer.scaled, answer.doubt = shrunk.scaled, shrunk.doubt
     found = Measured(shrunk.source, order.task_id)
     answer.margins, answer.training, answer.outputs = found.margins, found.training, found.outputs
-    answer.noise = found.noise
+    answer.own = found.own
     answer.notes = found.notes + ((shrunk.note,) if shrunk.note else ())
 
 

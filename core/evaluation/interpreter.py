@@ -289,10 +289,11 @@ def execute(key: str, kernel: Any, arguments: dict[str, Any], sizes: list[int]) 
 def install() -> None:
     """Patch Triton for this process; runs no torch operation."""
     assert triton.knobs.runtime.interpret, "set TRITON_INTERPRET=1 before triton is imported"
-    from core.evaluation import kernel_check
+    from core.evaluation import interpreter_speed, kernel_check
     from core.evaluation.interpreter_ops import patch_builder
 
     kernel_check.warm()
+    interpreter_speed.install()
 
     def anchor() -> None: ...
 

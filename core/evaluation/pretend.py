@@ -172,6 +172,9 @@ def pretend_gpu(remote: Remote) -> None:
     torch.from_numpy = lambda array: from_numpy(array).clone()
     # Calling one of the candidate's own operators through torch would import the whole of torch._dynamo first.
     CustomOpDef.__call__ = lambda self, *args, **kwargs: self._init_fn(*args, **kwargs)  # type: ignore[method-assign]
+    # So would declaring one around a kernel, for the compiler's sake.
+    torch.library.triton_op = torch.library.custom_op
+    torch.library.wrap_triton = lambda kernel: kernel
     _pretend_cuda_module()
 
 

@@ -3,16 +3,18 @@
 Sizes are tried on the meta device, where nothing is computed: a smaller value counts only when the module still runs.
 First the batch (a number that changes nothing but the first dimension of inputs), down to 2; then what leaves the
 parameters as they are; then any number. Each is halved as long as the task is too large, the one that saves most first,
-so that a task stays as near to its own sizes as the budget allows.
+so that a task stays as near to its own sizes as the budget allows. An output keeps at least `FEW` elements as long as
+that is possible: a few numbers say little about a task.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import torch
 
 from core.evaluation import aten_costs
-from core.evaluation.reference import Counter
+from core.evaluation.work import Counter
 from core.tasks import format
 from core.tasks.audit import Sizes
 
@@ -29,6 +31,7 @@ PHASES = (
     (2, "any", False),
 )
 """In order: no number gets smaller than this; which are tried; one by one, or all that have one value together."""
+FEW = 256
 SAVES = 0.97
 """A smaller number must bring the load below this share of what it was."""
 
@@ -45,12 +48,12 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     flops: int = 2 * 10**9
     """Of one forward."""
 
-    def divided(self, by: int) -> "Budget":
+    def times(self, factor: float) -> "Budget":
         return Budget(
-            data_bytes=self.data_bytes // by,
-            state_bytes=self.state_bytes // by,
-            moved_bytes=self.moved_bytes // by,
-            flops=self.flops // by,
+            data_bytes=int(self.data_bytes * factor),
+            state_bytes=int(self.state_bytes * factor),
+            moved_bytes=int(self.moved_bytes * factor),
+            flops=int(self.flops * factor),
         )
 
 
@@ -61,6 +64,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     """Of the budget, in the dimension that is used most; 1 or less fits."""
     inputs: tuple[tuple[int, ...], ...]
     parameters: tuple[tuple[int, ...], ...]
+    outputs: int
+    """Elements of all outputs; 0 where forward did not run."""
     ran: bool
     """Whether forward could be run without data; else only inputs and parameters are counted."""
 
@@ -72,14 +77,19 @@ class Shrunk(msgspec.Struct, frozen=True, kw_only=True):
     scaled: Sizes
     """name -> (own value, value used)."""
     note: str = ""
+    doubt: str = ""
+    """Why a finding at these sizes need not hold at the task's own; empty where it does."""
 
 
 class CannotShrink(ValueError):
     """The task does not fit the budget and can't be made to; the text says why."""
 
 
-def shrink(source: str, name: str, budget: Budget) -> Shrunk:
+def shrink(source: str, name: str, budget: Budget, avoid: frozenset[str] = frozenset()) -> Shrunk:
     """The source at its own sizes where they fit, else at the nearest that do.
+
+    Args:
+        avoid: numbers that are made smaller only where no others do.
 
     Raises:
         CannotShrink: no smaller value of any number brings it into the budget. What the source itself raises when it is
@@ -92,17 +102,21 @@ def shrink(source: str, name: str, budget: Budget) -> Shrunk:
     if load.share <= 1:
         return Shrunk(source=source, scaled={}, note=note)
     numbers = Numbers(source, name)
-    for floor, kind, together in PHASES:
-        rest = numbers.groups(together)
+    few = min(FEW, load.outputs)
+    beyond = False
+    for spared, least, (floor, kind, together) in _steps(avoid, few):
+        rest = [group for group in numbers.groups(together) if not any(key in spared for key, _ in group)]
         while load.share > 1 and rest:
             best: tuple[Load, Group] | None = None
             for group in rest[:]:
                 tried = _try(numbers, group, floor, name, budget)
-                if tried is None or tried.share > SAVES * load.share or not _is(kind, load, tried):
+                saves = tried is not None and tried.share <= SAVES * load.share
+                if tried is None or not saves or tried.outputs < least or not _is(kind, load, tried):
                     rest.remove(group)
                 elif best is None or tried.share < best[0].share:
                     best = tried, group
             if best:
+                beyond |= not _is("batch", load, best[0])
                 load = best[0]
                 numbers.now.update(numbers.halved(best[1]))
     scaled = numbers.changed()
@@ -111,7 +125,18 @@ def shrink(source: str, name: str, budget: Budget) -> Shrunk:
             "at the smallest sizes at which it still runs" if scaled else "and no module-level number makes it smaller"
         )
         raise CannotShrink(f"it takes {load.share:.3g} times the audit's budget, {way}")
-    return Shrunk(source=numbers.source_at(numbers.now), scaled=scaled, note=note)
+    doubt = "more than the batch was made smaller" if beyond else ""
+    if load.outputs < few:
+        doubt = f"only {load.outputs} output elements are left"
+    return Shrunk(source=numbers.source_at(numbers.now), scaled=scaled, note=note, doubt=doubt)
+
+
+def _steps(avoid: frozenset[str], few: int) -> Iterator[tuple[frozenset[str], int, tuple[int, str, bool]]]:
+    """(numbers that stay, output elements that stay, phase) in the order in which they are tried."""
+    ways = dict.fromkeys([(avoid, few), (frozenset[str](), few), (frozenset[str](), 0)])
+    for spared, least in ways:
+        for phase in PHASES:
+            yield spared, least, phase
 
 
 class Numbers:
@@ -196,6 +221,7 @@ def measure(source: str, name: str, budget: Budget) -> tuple[Load | None, str]:
         ),
         inputs=tuple(tuple(tensor.shape) for tensor in inputs),
         parameters=tuple(tuple(tensor.shape) for tensor in state),
+        outputs=sum(tensor.numel() for tensor in aten_costs.tensors_in(out)),
         ran=not why,
     )
     return load, why

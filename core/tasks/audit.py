@@ -4,7 +4,7 @@ A task is *degenerate* when zeros, a constant, the output for other inputs or an
 output: a policy would be paid for it. A margin is the largest error of such an answer in units of what the rule allows,
 so 1 or less passes, and 50 misses by a factor of 50.
 
-`ours` is the rule that training uses (`core.evaluation.compare`, at the task's own dtype) and decides; the others say
+`ours` is the judge's rule (`core.evaluation.tolerance`, at the task's own dtype) and decides; the others say
 what would pass under the tolerances that other systems use. `core.evaluation.auditor` makes audits; this module is
 their plain form and the file in which they are kept.
 """
@@ -20,17 +20,20 @@ import msgspec
 from core.identity import digest
 from core.tasks.task import Task
 
-VERSION = 1
+VERSION = 2
 """Grows when the audit's answer to the same source may change; then what is kept counts no more."""
 OURS = "ours"
 RULES = ("allclose_1e-2", "allclose_1e-3", "allclose_1e-4", "bf16_1e-2", "bf16_2e-2", "scaled", "scaled_bf16", OURS)
-"""allclose_T: |got - wanted| <= T + T |wanted| in float32; bf16_T: the same with both rounded to bfloat16. scaled: our
-tolerance at the task's dtype, on the task's own inputs; scaled_bf16: at bfloat16. ours: scaled, and as the judge does
-also on inputs of another distribution, so that relu is not the identity where `get_inputs` gives nothing negative."""
+"""allclose_T: |got - wanted| <= T + T |wanted| in float32; bf16_T: the same with both rounded to bfloat16. scaled: the
+judge's rule at the task's dtype, on the task's own inputs and perturbed parameters; scaled_bf16: the same for the
+module and its inputs in bfloat16 (absent where it does not run so). ours: scaled, and as the judge does also on inputs
+of another distribution, so that relu is not the identity where `get_inputs` gives nothing negative."""
 ANSWERS = ("zeros", "constant", "stale", "identity")
 """constant: every element is the output's mean (of another draw's output where there is only one element). stale: the
 output for other inputs of the same distribution, with the same weights. identity: an input of the output's shape."""
 STATUSES = ("sound", "degenerate", "noise", "unknown")
+Status = Literal["sound", "degenerate", "noise", "unknown"]
+FLAGS = ("degenerate", "noise")
 MISS = 1e9
 """Margins end here; also that of an answer that is wrong where the rule allows nothing (integers, infinities)."""
 
@@ -43,10 +46,11 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     task_id: str
     key: str
     """Of the source and the audit's version (`audit_key`)."""
-    status: Literal["sound", "degenerate", "noise", "unknown"]
+    status: Status
     """noise: its output is rounding error, so that even its own answer is not within our tolerance. unknown: it could
-    not be run. `reason` says why, and is empty for a sound task."""
+    not be run, or only at sizes that say too little."""
     reason: str = ""
+    """Why it is not sound."""
     scaled: Sizes = {}
     """Constants that were made smaller: name -> (own value, value used)."""
     training: bool = True
@@ -55,13 +59,15 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     """Dtype and shape of every output at the sizes used."""
     margins: dict[str, dict[str, float]] = {}
     """rule -> answer -> margin; answers that the task does not admit (no input of the output's shape) are absent."""
+    own: dict[str, float] = {}
+    """rule -> margin of the task's own output in its dtype."""
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
 
     @property
     def flagged(self) -> bool:
         """Stays out of training."""
-        return self.status in ("degenerate", "noise")
+        return self.status in FLAGS
 
     def best(self, rule: str = OURS) -> tuple[str, float]:
         """The answer that comes closest under a rule, and its margin; ("", MISS) where nothing was measured."""
@@ -73,9 +79,9 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(answer for answer, margin in self.margins.get(rule, {}).items() if margin <= 1)
 
 
-def audit_key(source: str, profile: str = "cpu") -> str:
-    """Names what an audit is about: equal sources at equal sizes have equal audits."""
-    return digest("audit", str(VERSION), profile, source, size=12)
+def audit_key(source: str, profile: str = "cpu", share: float = 1.0) -> str:
+    """Names what an audit is about: equal sources at equal sizes have equal audits. share: of the audit's budget."""
+    return digest("audit", str(VERSION), profile, f"{share:g}", source, size=12)
 
 
 class Kept:
@@ -93,9 +99,9 @@ class Kept:
                 audit = msgspec.json.decode(line, type=Audit)
                 self._known[audit.key] = audit
 
-    def get(self, task: Task, profile: str) -> Audit | None:
+    def get(self, task: Task, profile: str, share: float = 1.0) -> Audit | None:
         """The kept audit of a task's source, under this task's id."""
-        found = self._known.get(audit_key(task.source, profile))
+        found = self._known.get(audit_key(task.source, profile, share))
         return msgspec.structs.replace(found, task_id=task.task_id) if found else None
 
     def put(self, audit: Audit) -> None:
@@ -141,5 +147,6 @@ def as_json(audits: Sequence[Audit], **facts: object) -> str:
             rule: [float(f"{margins[answer]:.3g}") if answer in margins else None for answer in ANSWERS]
             for rule, margins in audit.margins.items()
         }
+        row["own"] = {rule: float(f"{margin:.3g}") for rule, margin in audit.own.items()}
         rows.append(json.dumps(row, separators=(",", ":")))
     return head[:-2] + ',\n "tasks": [\n  ' + ",\n  ".join(rows) + "\n ]\n}"
