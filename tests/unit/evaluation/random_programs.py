@@ -1,8 +1,9 @@
-"""Random programs of torch operators, as the source of a ModelNew: each line was tried in plain torch when it was drawn.
+"""Random programs of torch operators, as the source of a ModelNew; each line was tried in plain torch when it was drawn.
 
-A program draws on views, in-place changes, `out=`, indexing, factories, casts, joining and splitting, reductions, values
-read into Python, and shapes that depend on values. It never reads memory that it did not write.
+A program draws on views, in-place changes, `out=`, indexing, factories, casts, joining and splitting, reductions,
+values read into Python, and shapes that depend on values. It never reads memory that it did not write.
 """
+# ruff: noqa: E501
 
 import copy
 import random

@@ -1,5 +1,6 @@
-"""Judges that all files of the room share: a zygote takes seconds to start, so each is started once, all side by side."""
+"""Judges that all files of the room share: a zygote takes seconds to start. All start side by side."""
 
+import functools
 import os
 
 import msgspec
@@ -14,6 +15,7 @@ LEVELS = {"namespaces": "judge", "basic": "basic", "user_namespace": "user_names
 SETTINGS = JudgeSettings(wall_s=10.0, memory_mb=1024)
 
 
+@functools.cache
 def has_namespaces() -> bool:
     return sandbox.probe().level == "namespaces"
 

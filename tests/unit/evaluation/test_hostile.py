@@ -22,8 +22,8 @@ from core.evaluation.verdict import Verdict
 WALL_S, SHORT_S = 20.0, 1.0
 IN_BASIC = ("endless_import", "endless_kernel", "ignores_sigterm", "bottomless_recursion")
 """Time is watched from outside, in the same way at every level."""
-IN_A_USER_NAMESPACE = ("exit_0", "kills_everybody", "fork_bomb", "thread_bomb", "huge_bytes", "memory_file", "full_disk",
-                       "many_files", "write_outside", "network", "ptrace", "endless_kernel")  # fmt: skip
+IN_A_USER_NAMESPACE = ("exit_0", "kills_everybody", "fork_bomb", "thread_bomb", "huge_bytes", "memory_file",
+                       "full_disk", "many_files", "write_outside", "network", "ptrace", "endless_kernel")  # fmt: skip
 OTHERS = {**hostile.ENDINGS, **hostile.MEMORY, **hostile.FILES, **hostile.OUTPUTS, **hostile.PRINTS}
 CASES = {**hostile.TIME, **OTHERS}
 CHOSEN = [("namespaces", name) for name in CASES]

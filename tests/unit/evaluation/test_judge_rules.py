@@ -1,4 +1,4 @@
-"""What the whole judge does beside comparing outputs: sizes of its own, kernels replaced by garbage, calls made again."""
+"""What the judge does beside comparing outputs: sizes of its own, kernels replaced by garbage, calls made again."""
 
 from collections.abc import Callable
 

@@ -49,9 +49,8 @@ def test_sizes_keep_divisibility_and_bounds(declared: tuple[int, ...], seed: int
     if drawn:
         value, ceiling = drawn["N"], next_power_of_two(size.judged)
         assert value != size.judged and value % math.gcd(*declared) == 0
-        assert value <= (
-            2 * size.judged if batch else min(max(2 * ceiling, 1.5 * ceiling + 2), max(ceiling, *declared))
-        )
+        largest = min(max(2 * ceiling, 1.5 * ceiling + 2), max(ceiling, *declared))
+        assert value <= (2 * size.judged if batch else largest)
         assert value >= 0.25 * size.judged
         if not batch and size.larger():
             assert value > ceiling  # the only declared size is the one that goes beyond
