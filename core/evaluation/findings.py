@@ -65,7 +65,8 @@ def feedback_text(
     first = f"{finding.category}: {head}{place}"
     if style == "compact":
         return first
-    parts = [first, f"… {rest}" if rest else "", f"  {_cut(printable(finding.code), 120)}" if finding.code else "", finding.detail]
+    code = f"  {_cut(printable(finding.code), 120)}" if finding.code else ""
+    parts = [first, f"… {rest}" if rest else "", code, finding.detail]
     return _cut("\n".join(part for part in parts if part), limit)
 
 
