@@ -25,8 +25,7 @@ FREE = _names(
 MOVES = _names(
     "clone copy_ copy _to_copy contiguous zeros zeros_like new_zeros ones ones_like new_ones full full_like new_full "
     "fill_ fill zero_ zero lift_fresh_copy arange scalar_tensor eye cat stack constant_pad_nd repeat flip roll "
-    "slice_scatter "
-    "select_scatter as_strided_copy expand_copy permute_copy transpose_copy view_copy slice_copy"
+    "slice_scatter select_scatter as_strided_copy expand_copy permute_copy transpose_copy view_copy slice_copy"
 )
 """Fills and copies: bytes, but not the work that a task is about."""
 _DOTS = _names(

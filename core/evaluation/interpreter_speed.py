@@ -1,7 +1,8 @@
 """The same language objects for less: shapes and block types that the stock interpreter makes anew for every value.
 
 A value of a kernel is a `tl.tensor` with a type, a shape of constexprs and a size; making these took half of the time
-of a small kernel. They depend on the sizes alone, so they are made once and shared: nothing in the language changes them.
+of a small kernel. They depend on the sizes alone, so they are made once and shared: nothing in the language changes
+them.
 Where Triton's own constructors set other attributes than those known here, nothing is replaced.
 """
 

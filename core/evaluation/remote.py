@@ -228,11 +228,10 @@ class RemoteTensors(TorchDispatchMode):
                 out = func(*args, **kwargs)
                 remote.post(plan.name, args, kwargs, remote.adopt_new([out]))
                 return out
-        if plan.packet in _LIKE and is_meta(args[0]) and args[0].is_contiguous():
-            if kwargs.get("memory_format") in (None, torch.preserve_format, torch.contiguous_format):
-                out = torch.empty(args[0].shape, dtype=kwargs.get("dtype") or args[0].dtype, device=META)
-                remote.post(plan.name, args, kwargs, remote.adopt_new([out]))
-                return out
+        if plan.packet in _LIKE and _alike(args[0], kwargs.get("memory_format")):
+            out = torch.empty(args[0].shape, dtype=kwargs.get("dtype") or args[0].dtype, device=META)
+            remote.post(plan.name, args, kwargs, remote.adopt_new([out]))
+            return out
         if plan.unwaited and is_meta(args[0]):
             remote.post(plan.name, args, kwargs, [])
             return args[0]
@@ -264,6 +263,12 @@ class RemoteTensors(TorchDispatchMode):
                 if torch._C._dispatch_has_kernel_for_dispatch_key(schema.name, key):
                     return func._op_dk(key, *args, **kwargs)
         raise RuntimeError(f"operator {schema.name} has no implementation for CUDA")
+
+
+def _alike(tensor: torch.Tensor, memory_format: Any) -> bool:
+    """Whether a new tensor like this one is simply contiguous."""
+    plain = memory_format in (None, torch.preserve_format, torch.contiguous_format)
+    return plain and is_meta(tensor) and tensor.is_contiguous()
 
 
 def tolist(remote: Remote, tensor: torch.Tensor) -> Any:

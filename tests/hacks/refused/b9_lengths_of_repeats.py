@@ -3,7 +3,7 @@
 id: B9
 tier: cpu
 task: sort
-expect: data_escape, torch_fallback
+expect: data_escape, torch_fallback, timeout
 """
 # ruff: noqa
 
