@@ -3,7 +3,6 @@
 A program draws on views, in-place changes, `out=`, indexing, factories, casts, joining and splitting, reductions,
 values read into Python, and shapes that depend on values. It never reads memory that it did not write.
 """
-# ruff: noqa: E501
 
 import copy
 import random

@@ -1,5 +1,4 @@
 """Races that the serial grid would hide, accesses out of bounds, and launches that are recalled instead of run."""
-# ruff: noqa: E501
 
 from collections.abc import Callable
 from typing import Any

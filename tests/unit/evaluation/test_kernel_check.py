@@ -2,7 +2,6 @@
 
 Kernels are built here, as the executor builds them before the first launch; none runs.
 """
-# ruff: noqa: E501
 
 from typing import Any
 
