@@ -22,8 +22,12 @@ from core.tasks.format import TaskError, with_profile
 
 ATTEMPTS = (1.0, 1 / 8, 1 / 64)
 """Parts of the budget, in the order in which they are tried."""
-SECOND = (4.0, 2.0)
-"""The same for the second audit of a doubtful flag."""
+SECOND = (4.0, 2.0, 1.0)
+"""The same for the second audit of a doubtful flag, which spares the numbers that the first one cut."""
+SECOND_TIME = 2.0
+"""Factor on the wall time of a second audit: few tasks need one, and a late one leaves a flag undecided."""
+LONGEST = len(ATTEMPTS) + SECOND_TIME * len(SECOND)
+"""The longest that one task may take, in units of its wall time."""
 
 WARM_UP = """
 import torch
@@ -105,7 +109,8 @@ def verdict(answer: Answer) -> tuple[Status, str]:
 def _agreed(order: Order, status: Status, answer: Answer) -> tuple[Status, Answer]:
     """What holds of a doubtful flag after a second audit at other sizes."""
     sizes = " ".join(f"{name}={new}" for name, (_, new) in answer.scaled.items())
-    second = _first(order, SECOND, frozenset(answer.scaled))
+    longer = msgspec.structs.replace(order, wall_s=SECOND_TIME * order.wall_s)
+    second = _first(longer, SECOND, frozenset(answer.scaled))
     again, why = verdict(second)
     if again == "unknown" or second.scaled == answer.scaled:
         missing = "no other sizes fit" if second.scaled == answer.scaled else why

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from core.evaluation.audit_server import ATTEMPTS, SECOND, Order
+from core.evaluation.audit_server import LONGEST, Order
 from core.tasks.audit import Audit, Kept
 from core.tasks.task import Task
 
@@ -55,7 +55,7 @@ class AuditProcess:
                 try:
                     process.stdin.write(msgspec.json.encode(order) + b"\n")
                     process.stdin.flush()
-                    longest_s = (len(ATTEMPTS) + len(SECOND)) * order.wall_s + GRACE_S
+                    longest_s = LONGEST * order.wall_s + GRACE_S
                     return msgspec.json.decode(self._line(process, time.monotonic() + longest_s), type=Audit)
                 except (BrokenPipeError, TimeoutError, EOFError, ValueError) as error:
                     if self._stopped:
