@@ -16,7 +16,7 @@ from core.evaluation.verdict import Verdict
 from core.tasks.task import Task
 
 HERE = Path(__file__).parent
-SETTINGS = JudgeSettings(wall_s=10.0)
+SETTINGS = JudgeSettings()
 
 
 def field(source: str, name: str) -> str:
