@@ -34,6 +34,7 @@ class Calls:
         phase = "import"
         try:
             self._phase(phase)
+            self._executor.source = self._job["source"]
             self._executor.command("import", self._job["source"], self._job["extensions"])
             for index, draw in enumerate(self._job["draws"]):
                 if draw["variant"] not in self._names:
@@ -170,24 +171,15 @@ class Calls:
                 self._executor.storages.tensor(ref).copy_(tensor)
 
     def _ghost(self, snapshot: Storages, log: list[list[Any]], encoded: Any) -> None:
-        """The call again without its kernels: what they stored is poison."""
-        operators = Operators(snapshot)
-        try:
-            for kind, *rest in log:
-                if kind == "op":
-                    name, args, kwargs, numbers = rest
-                    out = operators.run(name, args, kwargs, [])
-                    for tensor, number in zip(tensors_in(out), numbers, strict=True):
-                        snapshot.replace(number, tensor)
-                elif kind == "grow":
-                    snapshot.grow(*rest)
-                else:
-                    for number, itemsize, mask, flipped in rest[0]:
-                        _poison_elements(snapshot, number, itemsize, mask, flipped)
-            tree, blobs = values.encode(operators.decode(encoded))
-        except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError):
-            return  # what a kernel stored decided how torch went on: the output needed it
-        self._channel.send({"ghost": tree}, blobs)
+        """The call again without its kernels: what they stored is garbage, or zeros where torch stumbles over that."""
+        for garbage in (True, False):
+            storages = snapshot.copy()
+            try:
+                tree, blobs = values.encode(_replay(Operators(storages), log, garbage).decode(encoded))
+            except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError):
+                continue  # what a kernel stored decides how torch goes on
+            self._channel.send({"ghost": tree}, blobs)
+            return
 
     def _same_again(self, index: int) -> bool:
         """A later call with an earlier call's inputs and parameters: whether it gives that call's output."""
@@ -219,11 +211,30 @@ def _nearly(new: torch.Tensor, old: bytes) -> bool:
     return bool(torch.allclose(new, before, rtol=0.0, atol=close, equal_nan=True))
 
 
-def _poison_elements(storages: Storages, number: int, itemsize: int, mask: Any, flipped: Any) -> None:
+def _replay(operators: Operators, log: list[list[Any]], garbage: bool) -> Operators:
+    """Run a call's operators again; its kernels only leave garbage, or zeros."""
+    storages = operators.storages
+    for kind, *rest in log:
+        if kind == "op":
+            name, args, kwargs, numbers = rest
+            out = operators.run(name, args, kwargs, [])
+            for tensor, number in zip(tensors_in(out), numbers, strict=True):
+                storages.replace(number, tensor)
+        elif kind == "grow":
+            storages.grow(*rest)
+        else:
+            for number, itemsize, mask, flipped in rest[0]:
+                _poison_elements(storages, number, itemsize, mask, flipped, garbage)
+    return operators
+
+
+def _poison_elements(storages: Storages, number: int, itemsize: int, mask: Any, flipped: Any, garbage: bool) -> None:
     """Garbage where kernels stored: NaN for every floating-point type, -1 for integers, `flipped` for bytes."""
     data = storages.bytes_of(number).numpy()
     whole = data.size // itemsize
-    if flipped is not None:
+    if not garbage:
+        data[: whole * itemsize].reshape(whole, itemsize)[mask[:whole]] = 0
+    elif flipped is not None:
         data[mask] = flipped
     else:
         data[: whole * itemsize].reshape(whole, itemsize)[mask[:whole]] = 0xFF

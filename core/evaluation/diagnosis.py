@@ -11,10 +11,9 @@ import msgspec
 import torch
 
 from core.evaluation import aten_costs, compare, values
-from core.evaluation.cuda_source import Extension
 from core.evaluation.draws import Draw
 from core.evaluation.findings import Finding
-from core.evaluation.kernel_source import KernelDefinition, Launch
+from core.evaluation.report import ErrorFrame, Report
 from core.evaluation.screens import UNSUPPORTED
 from core.evaluation.spawn import Outcome
 from core.evaluation.tolerance import surviving_each
@@ -28,108 +27,14 @@ DOT_SHARE = 0.4
 """The same for matrix operations."""
 GHOST_SHARE = 0.95
 """Kernels whose garbage leaves this share of the output right are decoys."""
-MAX_SCALARS_READ = 64
+MIN_SCALARS_READ, MAX_SCALARS_READ = 4, 64
+"""Values that a call may read into Python: a quarter of its inputs' elements, within these."""
 _MODES = {
     (True, False): "",
     (True, True): "with gradients on",
     (False, False): "in eval mode",
     (False, True): "in eval mode",
 }
-
-
-class DrawFrame(msgspec.Struct, kw_only=True):
-    draw: int
-    tree: Any = None
-    changed_inputs: list[int] = []
-    changed_state: list[str] = []
-    launches: int = 0
-    operators: dict[str, list[int]] = {}
-    scalars_read: int = 0
-
-
-class ErrorFrame(msgspec.Struct, kw_only=True):
-    type: str
-    message: str
-    line: int
-    code: str
-    phase: str
-    in_kernel: bool = False
-    launched: bool = False
-    kernel: str = ""
-    memory: bool = False
-
-
-class KernelFrame(msgspec.Struct, kw_only=True):
-    key: str
-    name: str
-    line: int
-    launches: int
-    programs: int
-    sector_bytes: int
-    traffic_bytes: int
-    flops: int
-    dot_flops: int
-
-
-class TraceFrame(msgspec.Struct, kw_only=True):
-    kernels: list[KernelFrame]
-    reused: list[int]
-    changed: list[int] = []
-    """Draws whose output was another one when they were called again."""
-
-
-class Report(msgspec.Struct, kw_only=True):
-    """The frames, sorted."""
-
-    phase: str = "start"
-    draws: dict[int, tuple[DrawFrame, bytes]] = {}
-    error: ErrorFrame | None = None
-    trace: TraceFrame | None = None
-    ghost: tuple[Any, bytes] | None = None
-    host_ended: int | None = None
-    """How the host ended, when it went without a word: exit status, or minus the signal."""
-    forged: str = ""
-    definitions: dict[str, KernelDefinition] = {}
-    extensions: list[Extension] = []
-    """CUDA C++ that the candidate wants built."""
-    launches: list[Launch] = []
-    """Different launches that were reached, and the kernels they are of."""
-
-    @property
-    def launched(self) -> bool:
-        """Whether a kernel launch was reached."""
-        counted = any(frame.launches > 0 for frame, _ in self.draws.values())
-        return counted or bool(self.error and self.error.launched)
-
-
-def read(outcome: Outcome) -> Report:
-    """Sort the frames; raises msgspec.ValidationError or ValueError on what no executor of ours sends."""
-    report = Report(draws={})
-    for header, blob in outcome.frames:
-        if "definitions" in header:
-            report.definitions = msgspec.convert(header["definitions"], dict[str, KernelDefinition])
-            report.extensions = msgspec.convert(header["extensions"], list[Extension])
-            report.launches = msgspec.convert(header["launches"], list[Launch])
-        if "phase" in header:
-            report.phase = str(header["phase"])
-        elif "error" in header:
-            report.error = msgspec.convert(header["error"], ErrorFrame)
-        elif "trace" in header:
-            report.trace = msgspec.convert(header["trace"], TraceFrame)
-        elif "ghost" in header:
-            report.ghost = (header["ghost"], blob)
-        elif "host_ended" in header:
-            report.host_ended = int(header["host_ended"])
-        elif "forged" in header:
-            report.forged = str(header["forged"])
-        elif "draw" in header:
-            frame = msgspec.convert(header, DrawFrame)
-            if frame.draw in report.draws:
-                raise ValueError(f"two outputs for draw {frame.draw}")
-            report.draws[frame.draw] = (frame, blob)
-        else:
-            raise ValueError(f"unknown frame {sorted(header)}")
-    return report
 
 
 def _tampered(text: str) -> Finding:
@@ -226,6 +131,16 @@ def error_finding(error: ErrorFrame, screens: tuple[str, ...], memory_mb: int) -
     return Finding(stage="launch", category="runtime_error", headline=headline, **place)
 
 
+def wrong_already(report: Report, draws: list[Draw]) -> Finding | None:
+    """The first wrong output of those that arrived: what a later call can't do here does not excuse it."""
+    for index, (frame, blob) in sorted(report.draws.items()):
+        got = values.decode(frame.tree, memoryview(blob))
+        finding = compare.check(draws[index].expected, got, _context(index, draws[index], ""))
+        if finding is not None:
+            return finding
+    return None
+
+
 def outputs(report: Report, draws: list[Draw], work: Work, may_mutate: bool, ghost: int) -> Finding | None:
     """Compare every call; the first finding in the order of calls."""
     assert report.trace is not None
@@ -259,7 +174,7 @@ def outputs(report: Report, draws: list[Draw], work: Work, may_mutate: bool, gho
         if frame.changed_state and not draw.training:
             text = f"forward changed the parameter {frame.changed_state[0]}"
             return Finding(stage="correctness", category="state_mutated", headline=text)
-        fallback = _fallback(operators, work, draw.work_ratio, mode, copies) or _escape(frame.scalars_read, mode)
+        fallback = _fallback(operators, work, draw.work_ratio, mode, copies) or _escape(frame.scalars_read, draw, mode)
         if fallback is not None:
             return fallback
     if trace.reused:
@@ -337,9 +252,10 @@ def _fallback(operators: dict[str, list[int]], work: Work, ratio: float, mode: s
     return None
 
 
-def _escape(scalars_read: int, mode: str) -> Finding | None:
-    """Values that were read into Python one by one."""
-    if scalars_read <= MAX_SCALARS_READ:
+def _escape(scalars_read: int, draw: Draw, mode: str) -> Finding | None:
+    """Values that were read into Python: few, and few of those that there are."""
+    elements = sum(tensor.numel() for tensor in flatten(draw.inputs)[1])
+    if scalars_read <= max(MIN_SCALARS_READ, min(MAX_SCALARS_READ, elements // 4)):
         return None
     where = f" {mode}" if mode else ""
     headline = f"forward read {scalars_read:,} values into Python{where}"

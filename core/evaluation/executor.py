@@ -8,7 +8,6 @@ the calls. It holds no reference, no expected output, no seed and no verdict; wh
 and that program is what gets judged.
 """
 
-import linecache
 import traceback
 from typing import Any
 
@@ -65,6 +64,8 @@ class Executor:
 
     def __init__(self, host: link.Link, path: str) -> None:
         self._host, self._path = host, path
+        self.source = ""
+        """The candidate's text, for messages."""
         self.storages = Storages()
         self.operators = Operators(self.storages)
         self.kernels = Kernels(path)
@@ -210,7 +211,8 @@ class Executor:
         for frame in traceback.extract_tb(error.__traceback__):
             if frame.filename == self._path:
                 line = frame.lineno or 0
-        code = linecache.getline(self._path, line or launch_line).strip()
+        # Not from the file: that is in the host's folder, which may hold anything by now.
+        code = "".join(self.source.splitlines()[max(0, (line or launch_line) - 1) :][:1]).strip()
         return {
             "type": "AttributeError" if isinstance(error, UnknownNameError) else type(error).__name__,
             "message": str(error)[:2000].encode("utf-8", "replace").decode(),

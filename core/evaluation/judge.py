@@ -20,6 +20,7 @@ from core.evaluation.cuda_stage import CudaStage
 from core.evaluation.draws import Draw, Drawn
 from core.evaluation.findings import Finding, feedback_text
 from core.evaluation.reference import Reference, TooLargeError, mutates_inputs
+from core.evaluation.report import Report, read
 from core.evaluation.screens import screen
 from core.evaluation.settings import JudgeSettings
 from core.evaluation.source_text import without_mark
@@ -154,7 +155,7 @@ class Judge:
             header, blobs, limits, settings.output_kb, result_mb=8 + most * (len(draws) + 1) // 2**20
         )
         try:
-            report = diagnosis.read(outcome)
+            report = read(outcome)
         except (ValueError, TypeError, RecursionError) as error:  # msgspec's ValidationError is a ValueError
             text = f"the executor was made to report nonsense: {error}"
             forged = Finding(stage="correctness", category="tampering", headline=text)
@@ -174,7 +175,7 @@ class Judge:
         calls = sum(draw.work_ratio for draw in draws)
         return self._passed(key, prepared, report, screens, calls, ghost)
 
-    def _extensions(self, key: str, report: diagnosis.Report, candidate: str, screens: tuple[str, ...]) -> Verdict:
+    def _extensions(self, key: str, report: Report, candidate: str, screens: tuple[str, ...]) -> Verdict:
         """CUDA C++ that was reached: it is compiled, and can't be run without a GPU."""
         if self._cuda is None:
             text = "CUDA C++ needs a GPU to run: set judge.target (cuda:90) to have it compiled at least"
@@ -185,12 +186,13 @@ class Judge:
         return self._failed(key, compiled.finding, screens, compiled=compiled.compiled)
 
     def _diagnose(
-        self, outcome: Outcome, report: diagnosis.Report, draws: list[Draw], prepared: Prepared,
+        self, outcome: Outcome, report: Report, draws: list[Draw], prepared: Prepared,
         screens: tuple[str, ...], ghost: int,
     ) -> Finding | None:  # fmt: skip
         settings = self.settings
         if report.error is not None:
-            return diagnosis.error_finding(report.error, screens, settings.memory_mb)
+            raised = diagnosis.error_finding(report.error, screens, settings.memory_mb)
+            return (diagnosis.wrong_already(report, draws) if raised.kind == "unsupported" else None) or raised
         finding = diagnosis.ending(outcome, report, settings.wall_s, settings.memory_mb)
         if finding is None:
             assert prepared.reference.work is not None
@@ -198,7 +200,7 @@ class Judge:
         return finding
 
     def _passed(
-        self, key: str, prepared: Prepared, report: diagnosis.Report, screens: tuple[str, ...], calls: float,
+        self, key: str, prepared: Prepared, report: Report, screens: tuple[str, ...], calls: float,
         judged: int,
     ) -> Verdict:  # fmt: skip
         settings = self.settings
@@ -287,7 +289,7 @@ def rechecks(drawn: Drawn) -> list[int]:
 
 
 def modelled_speed(
-    reference: Reference, report: diagnosis.Report, settings: JudgeSettings, calls: float, judged: int
+    reference: Reference, report: Report, settings: JudgeSettings, calls: float, judged: int
 ) -> roofline.Modelled:
     """Counts of one forward, on the target's roofline; `calls` counts the draws in units of the judged sizes."""
     assert report.trace is not None
