@@ -13,7 +13,7 @@ import hmac
 import ipaddress
 import socket
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -34,7 +34,7 @@ BODY_S = 30.0
 """A body that takes longer to arrive is refused."""
 WRITE_S = 60.0
 """A reader of a stream that takes nothing for this long is cut off."""
-BATCH_REQUESTS_OF_SIZE = 16
+BATCH_SIZE = 4
 """A batch's body may be as large as so many single ones."""
 OPEN = ("/", "/health")
 """Answered without a token: what a load balancer asks."""
@@ -93,7 +93,7 @@ class EvalServer:
         self._leaving = False
         self.statuses: Counter[tuple[str, int]] = Counter()
         """(path, status) -> answers to /eval, and lines of /eval_batch."""
-        self.seconds: Counter[str] = Counter()
+        self.seconds: defaultdict[str, float] = defaultdict(float)
         """path -> seconds that those took together."""
         app = web.Application(middlewares=[self._guard])
         app.add_routes(
@@ -151,7 +151,7 @@ class EvalServer:
         """Answers as NDJSON lines, in the order in which they come: {index, id, status, result | detail, ...}."""
         started = time.monotonic()
         try:
-            bodies = read_batch(await self._body(request, BATCH_REQUESTS_OF_SIZE * self._max_bytes))
+            bodies = read_batch(await self._body(request, BATCH_SIZE * self._max_bytes))
             if len(bodies) > self._desk.places:
                 raise BadRequest(413, f"{len(bodies)} requests in a batch: at most {self._desk.places} fit")
             self._refuse_when_unready(len(bodies))
@@ -247,7 +247,7 @@ class EvalServer:
 
     async def _reset_gpu(self, request: web.Request) -> web.StreamResponse:
         text = request.match_info["device_id"]
-        if not text.isdecimal() or int(text) >= len(self._book.names):
+        if not (text.isdecimal() and len(text) < 10) or int(text) >= len(self._book.names):
             known = len(self._book.names)
             return _json({"detail": f"invalid device id {text!r}: evaluators are numbered from 0, {known} known"}, 400)
         return _json(eval_info.reset_gpu(self._book, int(text)))

@@ -5,6 +5,7 @@ The eval server's fields, with what is true here: a device is one evaluator; it 
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from actors.eval_desk import Desk, Device
@@ -136,12 +137,12 @@ def reset_devices(desk: Desk, book: FaultBook) -> dict[str, Any]:
     }
 
 
-def prometheus(desk: Desk, book: FaultBook, statuses: Counter[tuple[str, int]], seconds: Counter[str]) -> str:
+def prometheus(desk: Desk, book: FaultBook, statuses: Counter[tuple[str, int]], seconds: Mapping[str, float]) -> str:
     """The text format, version 0.0.4."""
     devices = _alive(desk)
     lines: list[str] = []
 
-    def metric(name: str, kind: str, meaning: str, values: dict[str, float]) -> None:
+    def metric(name: str, kind: str, meaning: str, values: Mapping[str, float]) -> None:
         lines.extend((f"# HELP kernelmill_gateway_{name} {meaning}", f"# TYPE kernelmill_gateway_{name} {kind}"))
         lines.extend(f"kernelmill_gateway_{name}{labels} {value:g}" for labels, value in values.items())
 

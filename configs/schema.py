@@ -258,7 +258,7 @@ class Gateway(Section):
     verdict_timeout_s: float = Field(default=600.0, gt=0)
     """A verdict that takes longer is answered with 503; the judging goes on."""
     max_request_kb: int = Field(default=1024, ge=1, le=4096)
-    """Largest body of one request; a batch may have 16 times as much."""
+    """Largest body of one request; a batch may have 4 times as much."""
     max_faults: int = Field(default=10, ge=1)
     """The threshold that /fault_statistics names; nothing else depends on it."""
     modelled_runtime: bool = False
