@@ -19,7 +19,7 @@ import aiohttp
 import msgspec
 
 from tests.benchmarks.judge_cpu import Job, composed_jobs
-from tests.unit.actors.gateway_stack import KernelExecResult, payload, stack
+from tests.unit.actors.gateway_stack import KernelExecResult, evaluator_is_there, payload, stack
 
 CLIENTS = 64
 HEALTH_BOUND_MS = 100.0
@@ -30,6 +30,7 @@ async def measure(url: str, jobs: list[Job]) -> dict[str, Any]:
     """Judge all jobs, then answer all of them again from the standing verdicts."""
     timeout = aiohttp.ClientTimeout(total=None)
     async with aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(limit=0), timeout=timeout) as session:
+        await evaluator_is_there(session)
         await drive(session, composed_jobs(4)[:2], [])  # the evaluator is up when these are answered
         health: list[float] = []
         probe = asyncio.create_task(ask_health(session, health))

@@ -1,5 +1,6 @@
 """A run's judging side as real processes: broker, one evaluator, one gateway. Used by the test and the benchmark."""
 
+import asyncio
 import contextlib
 import json
 import os
@@ -91,6 +92,15 @@ def listening(process: subprocess.Popen[str], log: Path) -> str:
         if event["event"] == "listening":
             return event["url"]
     raise AssertionError(f"the gateway ended without listening: {log.read_text()}")
+
+
+async def evaluator_is_there(session: Any) -> None:
+    """Returns when the gateway has seen an evaluator."""
+    while True:
+        async with session.get("/health") as response:
+            if (await response.json())["total_gpu_devices"]:
+                return
+        await asyncio.sleep(0.1)
 
 
 @contextlib.asynccontextmanager

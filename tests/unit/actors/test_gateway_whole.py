@@ -14,7 +14,7 @@ import pytest
 from bus import facts
 from core.tasks.compose import compose
 from tests.benchmarks.judge_cpu import composed_jobs
-from tests.unit.actors.gateway_stack import ROOT, KernelExecResult, on_bus, payload, stack
+from tests.unit.actors.gateway_stack import ROOT, KernelExecResult, evaluator_is_there, on_bus, payload, stack
 
 PAIRS, TIMES = 16, 4
 
@@ -25,13 +25,15 @@ async def ask(session, job):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_an_eval_server_client_gets_right_answers_for_64_requests_at_once(tmp_path):
     jobs = composed_jobs(PAIRS)
 
     async def main(here):
-        timeout = aiohttp.ClientTimeout(total=110)
+        timeout = aiohttp.ClientTimeout(total=250)
         connector = aiohttp.TCPConnector(limit=0)
         async with aiohttp.ClientSession(here.url, connector=connector, timeout=timeout) as session:
+            await evaluator_is_there(session)
             asking = [asyncio.create_task(ask(session, job)) for job in TIMES * jobs]
             seen = []
             while not all(task.done() for task in asking):  # /health answers all the while
@@ -60,6 +62,7 @@ def test_an_eval_server_client_gets_right_answers_for_64_requests_at_once(tmp_pa
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_the_stand_alone_command_judges_and_stops(tmp_path):
     composition = next(iter(compose(seed=5, count=1)))
     process = subprocess.Popen(
