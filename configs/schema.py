@@ -246,6 +246,25 @@ class Recorder(Section):
     project: str = "kernelmill"
 
 
+class Gateway(Section):
+    """`kernelmill run gateway`: the eval server's HTTP API in front of this run's evaluators (docs/gateway.md)."""
+
+    host: str = "127.0.0.1"
+    """Beyond loopback a token is needed: KERNELMILL_GATEWAY_TOKEN in the environment."""
+    port: int = Field(default=18188, ge=0, le=65535)
+    """0 takes a free one, which the log names."""
+    places: int = Field(default=1024, ge=1)
+    """Requests that may be in hand; one more is answered with 503."""
+    verdict_timeout_s: float = Field(default=600.0, gt=0)
+    """A verdict that takes longer is answered with 503; the judging goes on."""
+    max_request_kb: int = Field(default=1024, ge=1, le=4096)
+    """Largest body of one request; a batch may have 4 times as much."""
+    max_faults: int = Field(default=10, ge=1)
+    """The threshold that /fault_statistics names; nothing else depends on it."""
+    modelled_runtime: bool = False
+    """Give modelled times as `runtime` too; off, clients get -1.0 where nothing was measured."""
+
+
 class Local(Section):
     """What `kernelmill up` starts on this machine."""
 
@@ -273,6 +292,7 @@ class RunConfig(Section):
     weights: Weights = Weights()
     checkpoints: Checkpoints = Checkpoints()
     recorder: Recorder = Recorder()
+    gateway: Gateway = Gateway()
     local: Local = Local()
 
     @model_validator(mode="after")

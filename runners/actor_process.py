@@ -35,7 +35,7 @@ def run_actor(args: argparse.Namespace) -> int:
     configure(run=config.run.name, actor=name)
     if args.actor == "learner":
         return _learner_process(config, folder, name, url, token)
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(_live(args.actor, config, folder, name, url, token))
 
 
@@ -94,6 +94,8 @@ def actor_class(kind: str) -> Any:
         from actors.learner import Learner as Chosen  # type: ignore[assignment]
     elif kind == "checkpointer":
         from actors.checkpointer import Checkpointer as Chosen  # type: ignore[assignment]
+    elif kind == "gateway":
+        from actors.gateway import Gateway as Chosen  # type: ignore[assignment]
     else:
         from actors.recorder import Recorder as Chosen  # type: ignore[assignment]
     return Chosen
@@ -106,7 +108,7 @@ def _learner_process(config: Any, folder: Any, name: str, url: str, token: str) 
 
     compute = MainThreadCalls()
     outcome: list[BaseException] = []
-    loop = _loop_factory()()
+    loop = loop_factory()()
     actors: list[Any] = []
 
     def bus_thread() -> None:
@@ -149,7 +151,7 @@ async def _learner_life(
         await bus.close()
 
 
-def _loop_factory() -> Any:
+def loop_factory() -> Any:
     try:
         import uvloop
     except ImportError:

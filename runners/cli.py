@@ -13,6 +13,7 @@ COMMANDS = (
     "run_actor",
     "demo",
     "judge",
+    "gateway",
     "tasks",
     "audit",
     "sft",

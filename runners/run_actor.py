@@ -8,7 +8,7 @@ import argparse
 import sys
 from typing import Any
 
-KINDS = ("sampler", "generator", "evaluator", "learner", "checkpointer", "recorder")
+KINDS = ("sampler", "generator", "evaluator", "learner", "checkpointer", "recorder", "gateway")
 
 
 def add_parser(subparsers: Any) -> None:

@@ -101,6 +101,10 @@ METRICS: tuple[Metric, ...] = (
     Metric("duplicate_episodes", "episodes", GAUGE, "learner: episodes that came again and were left out"),
     Metric("disk_free_gb", "GB", GAUGE, "learner: free where the run folder is"),
     Metric("committed_checkpoints", "–", GAUGE, "checkpointer: committed since the process started"),
+    Metric("gateway_requests", "requests", GAUGE, "gateway: in hand"),
+    Metric("gateway_candidates", "candidates", GAUGE, "gateway: that these wait for; several may share one"),
+    Metric("gateway_answers", "answers", GAUGE, "gateway: given since the process started"),
+    Metric("gateway_faults", "faults", GAUGE, "gateway: of all evaluators since the last reset"),
     Metric("archived_episodes", "position", GAUGE, "recorder: position in EPISODES up to which all are archived"),
 )  # fmt: skip
 

@@ -1,0 +1,139 @@
+"""The desk between HTTP and the evaluators: how many may wait, who waits for the same verdict, what is asked again.
+
+- At most `places` requests are in hand; one more is refused, so memory is bounded and clients learn of overload.
+- Requests for the same candidate key share one judging. It belongs to nobody: a client that goes away ends its own
+  wait only.
+- An infra verdict is terminal for its key. A later request for the same candidate is judged under the next attempt's
+  key; after `ATTEMPTS` of them in a row it is given up for `GIVEN_UP_S`, so that a candidate that brings evaluators
+  down can't do so without end.
+"""
+
+import asyncio
+from collections import Counter, OrderedDict
+from typing import Protocol
+
+import msgspec
+
+from actors.eval_api import Answer, EvalRequest, Terms, answer
+from core.clock import Clock
+from core.evaluation.verdict import Verdict
+from core.tasks.task import Task
+
+ATTEMPTS = 3
+GIVEN_UP_S = 600.0
+_REMEMBERED = 10_000
+
+
+class Device(msgspec.Struct, frozen=True, kw_only=True):
+    """One evaluator, as clients see it. `id` counts up in the order in which they were first seen and stays."""
+
+    id: int
+    name: str
+    workers: int = 0
+    busy: int = 0
+    alive: bool = False
+    restarts: int = 0
+    judged: int = 0
+
+
+class Judging(Protocol):
+    """Those who judge: the evaluators of a run, or a pool in this process."""
+
+    terms: Terms
+
+    def key(self, task: Task, candidate: str, attempt: int) -> str:
+        """The candidate key of one attempt; attempt 0 has the key that everybody else uses."""
+        ...
+
+    async def verdict(self, task: Task, candidate: str, key: str) -> tuple[Verdict, str]:
+        """(the terminal verdict, who judged). Raises TimeoutError when none comes in time."""
+        ...
+
+    def devices(self) -> list[Device]: ...
+
+    def unready(self) -> str:
+        """Why nobody can judge now; empty when somebody can."""
+        ...
+
+
+class Full(Exception):
+    """No place for so many requests; `retry_after_s` is when there may be one."""
+
+    def __init__(self, text: str, retry_after_s: int) -> None:
+        super().__init__(text)
+        self.retry_after_s = retry_after_s
+
+
+class _Infra(msgspec.Struct):
+    """What became of a candidate that could not be judged."""
+
+    attempts: int
+    at: float
+    verdict: Verdict
+    evaluator: str
+
+
+class Desk:
+    def __init__(self, judging: Judging, *, places: int, clock: Clock) -> None:
+        self.judging = judging
+        self.places = places
+        self.taken = 0
+        """Requests in hand."""
+        self.counts: Counter[tuple[str, str]] = Counter()
+        """(kind, category) -> verdicts that came for this desk; requests that shared one count once."""
+        self._clock = clock
+        self._judgings: dict[str, asyncio.Task[tuple[Verdict, str]]] = {}
+        self._infra: OrderedDict[str, _Infra] = OrderedDict()
+        self._wall_s = 1.0
+        self.empty = asyncio.Event()
+        """Set while no request is in hand."""
+        self.empty.set()
+
+    @property
+    def in_hand(self) -> int:
+        """Candidates that are being judged or wait for an evaluator; fewer than requests where some share one."""
+        return len(self._judgings)
+
+    def take(self, count: int = 1) -> None:
+        """Take places, to be given back with `leave`. Raises Full; then none was taken."""
+        if self.taken + count > self.places:
+            slots = max(1, sum(device.workers for device in self.judging.devices() if device.alive))
+            wait_s = int(min(60.0, max(1.0, self.taken * self._wall_s / slots)))
+            raise Full(f"{self.taken} of {self.places} places are taken and {count} more were asked for", wait_s)
+        self.taken += count
+        self.empty.clear()
+
+    def leave(self, count: int = 1) -> None:
+        self.taken -= count
+        if not self.taken:
+            self.empty.set()
+
+    async def ask(self, request: EvalRequest) -> Answer:
+        """The answer to one request that has a place. Raises TimeoutError, and what the bus raises."""
+        terms, task, candidate = self.judging.terms, request.task(), request.custom_model_src
+        first = self.judging.key(task, candidate, 0)
+        trouble = self._infra.get(first)
+        if trouble and trouble.attempts >= ATTEMPTS and self._clock.monotonic() - trouble.at < GIVEN_UP_S:
+            return answer(trouble.verdict, request, terms, evaluator=trouble.evaluator, given_up=True)
+        key = self.judging.key(task, candidate, trouble.attempts) if trouble else first
+        judging = self._judgings.get(key)
+        if judging is None:
+            judging = self._judgings[key] = asyncio.create_task(self._judge(task, candidate, first, key))
+        verdict, evaluator = await asyncio.shield(judging)
+        return answer(verdict, request, terms, evaluator=evaluator)
+
+    async def _judge(self, task: Task, candidate: str, first: str, key: str) -> tuple[Verdict, str]:
+        try:
+            verdict, evaluator = await self.judging.verdict(task, candidate, key)
+        finally:
+            del self._judgings[key]
+        self.counts[verdict.kind, verdict.category] += 1
+        if verdict.kind == "infra":
+            known = self._infra.pop(first, None)
+            attempts = known.attempts + 1 if known else 1
+            self._infra[first] = _Infra(attempts, self._clock.monotonic(), verdict, evaluator)
+            if len(self._infra) > _REMEMBERED:
+                self._infra.popitem(last=False)
+        else:
+            self._wall_s += 0.1 * (verdict.wall_s - self._wall_s)
+        return verdict, evaluator

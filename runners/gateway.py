@@ -1,0 +1,96 @@
+"""`kernelmill gateway`: the KernelBench eval server's HTTP API on this machine, without a run or a broker.
+
+    kernelmill gateway --workers 2 --target cuda:90
+    curl -s localhost:18188/health
+
+For a run's evaluators use `kernelmill run gateway --config CONFIG`. KERNELMILL_GATEWAY_TOKEN in the environment is the
+bearer token that clients must send; it is needed to listen beyond this machine. docs/gateway.md has the API.
+"""
+
+import argparse
+import asyncio
+import signal
+from typing import Any
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "gateway",
+        help="judge over HTTP: the KernelBench eval server's API",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
+    parser.add_argument("--port", type=int, default=18188, help="default 18188; 0 takes a free one")
+    parser.add_argument("--workers", type=int, default=2, help="candidates judged at once (default 2)")
+    parser.add_argument("--target", default="", help="cross-compile for this GPU too, e.g. cuda:90 or hip:gfx942")
+    parser.add_argument("--draws", type=int, default=3, help="input draws, each with secret values (default 3)")
+    parser.add_argument("--wall", type=float, default=20.0, metavar="SECONDS", help="time for a candidate (default 20)")
+    parser.add_argument("--isolation", default="auto", choices=("auto", "namespaces", "basic"), help="sandbox level")
+    parser.add_argument("--places", type=int, default=1024, help="requests in hand; more get 503 (default 1024)")
+    parser.add_argument(
+        "--verdict-timeout", type=float, default=600.0, metavar="SECONDS", help="longest wait for one (default 600)"
+    )
+    parser.add_argument("--max-request-kb", type=int, default=1024, help="largest body of one request (default 1024)")
+    parser.add_argument(
+        "--modelled-runtime", action="store_true", help="give modelled times as `runtime` where nothing is measured"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from runners.actor_process import loop_factory
+    from runners.usage import UsageError
+
+    for name in ("workers", "places", "max_request_kb", "verdict_timeout"):
+        if getattr(args, name) <= 0:
+            option = name.replace("_", "-")
+            raise UsageError(f"--{option} {getattr(args, name)}: wanted a number above 0")
+    if not 0 <= args.port <= 65535:
+        raise UsageError(f"--port {args.port}: wanted 0 to 65535")
+    from core.evaluation.settings import JudgeSettings
+
+    try:
+        settings = JudgeSettings(target=args.target, draws=args.draws, wall_s=args.wall, isolation=args.isolation)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        return runner.run(serve(args, settings))
+
+
+async def serve(args: argparse.Namespace, settings: Any) -> int:
+    """Listen, judge, and stop in order at the first SIGTERM or Ctrl-C."""
+    import os
+
+    from actors.eval_desk import Desk
+    from actors.eval_http import EvalServer, listen
+    from actors.fault_book import FaultBook
+    from actors.gateway import TOKEN
+    from actors.pool_judging import PoolJudging
+    from core.clock import SystemClock
+
+    token = os.environ.get(TOKEN, "")
+    listening = listen(args.host, args.port, token)  # first: a port that is taken shows before seconds of start
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    book = FaultBook(threshold=10)
+    judging = PoolJudging(
+        settings, args.workers, book, timeout_s=args.verdict_timeout, modelled_runtime=args.modelled_runtime
+    )
+    await judging.start()
+    server = EvalServer(
+        Desk(judging, places=args.places, clock=SystemClock()),
+        book,
+        token=token,
+        max_request_bytes=1024 * args.max_request_kb,
+    )
+    try:
+        await server.start(listening)
+        host, port = listening.getsockname()[:2]
+        print(f"listening on http://{host}:{port} ({args.workers} workers, sandbox: {judging.walls})", flush=True)
+        await stop.wait()
+        await server.stop(grace_s=20.0)
+    finally:
+        await judging.stop()
+    return 0

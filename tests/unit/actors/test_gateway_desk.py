@@ -1,0 +1,130 @@
+"""The desk over the bus: shared judgings, bounded places, infra that is tried again and then given up."""
+
+import asyncio
+
+from actors.eval_desk import ATTEMPTS, GIVEN_UP_S
+from tests.unit.actors.gateway_scene import body, post, run, scene, until
+
+PASS = {"kind": "pass", "compiled": True, "correct": True}
+INFRA = {"kind": "infra", "category": "infra", "feedback": "the disk is full"}
+
+
+def test_one_candidate_asked_by_many_is_judged_once_and_remembered():
+    async def main():
+        go = asyncio.Event()
+
+        async def verdicts(candidate):
+            await go.wait()
+            return PASS
+
+        async with scene(verdicts) as (here, session):
+            asking = [asyncio.create_task(post(session, "/eval", body("one", seed_num=i))) for i in range(8)]
+            await until(lambda: here.desk.taken == 8)
+            assert here.desk.in_hand == 1
+            go.set()
+            results = await asyncio.gather(*asking)
+            assert [status for status, _, _ in results] == [200] * 8
+            assert (await post(session, "/eval", body("one")))[1]["correctness"] is True
+            assert here.judged == {"one": 1} and here.desk.taken == 0
+
+    run(main)
+
+
+def test_a_client_that_goes_away_takes_nothing_from_the_others():
+    async def main():
+        go = asyncio.Event()
+
+        async def verdicts(candidate):
+            await go.wait()
+            return PASS
+
+        async with scene(verdicts) as (here, session):
+            asking = [asyncio.create_task(post(session, "/eval", body("one"))) for _ in range(2)]
+            await until(lambda: here.desk.taken == 2)
+            asking[0].cancel()
+            await asyncio.gather(asking[0], return_exceptions=True)
+            go.set()
+            status, result, _ = await asking[1]
+            assert (status, result["correctness"], here.judged["one"]) == (200, True, 1)
+            await here.desk.empty.wait()
+
+    run(main)
+
+
+def test_more_requests_than_places_are_refused_with_a_time_to_come_back():
+    async def main():
+        go = asyncio.Event()
+
+        async def verdicts(candidate):
+            await go.wait()
+            return PASS
+
+        async with scene(verdicts, places=2) as (here, session):
+            asking = [asyncio.create_task(post(session, "/eval", body(f"c{i}"))) for i in range(2)]
+            await until(lambda: here.desk.taken == 2)
+            status, result, headers = await post(session, "/eval", body("third"))
+            assert status == 503 and "2 of 2 places" in result["detail"] and int(headers["Retry-After"]) >= 1
+            status, result, _ = await post(session, "/eval_batch", {"requests": [body("x")] * 3})
+            assert status == 413 and "at most 2" in result["detail"]
+            go.set()
+            assert [status for status, _, _ in await asyncio.gather(*asking)] == [200, 200]
+            assert (await post(session, "/eval", body("third")))[0] == 200
+
+    run(main)
+
+
+def test_infra_is_judged_again_when_asked_again():
+    async def main():
+        left = [INFRA]
+
+        async def verdicts(candidate):
+            return left.pop() if left else PASS
+
+        async with scene(verdicts) as (here, session):
+            status, result, headers = await post(session, "/eval", body("one"))
+            assert status == 503 and "disk is full" in result["detail"] and "Retry-After" in headers
+            assert result["metadata"]["category"] == "subprocess_error"
+            assert "correctness" not in result
+            assert (await post(session, "/eval", body("one")))[0] == 200
+            assert (await post(session, "/eval", body("one")))[0] == 200
+            assert here.judged["one"] == 2
+
+    run(main)
+
+
+def test_a_candidate_that_can_never_be_judged_is_given_up_for_a_while():
+    async def main():
+        async def verdicts(candidate):
+            return INFRA
+
+        async with scene(verdicts) as (here, session):
+            statuses = [(await post(session, "/eval", body("one")))[0] for _ in range(ATTEMPTS + 2)]
+            assert statuses == [503] * ATTEMPTS + [500] * 2
+            assert here.judged["one"] == ATTEMPTS
+            here.clock.advance(GIVEN_UP_S + 1)
+            assert (await post(session, "/eval", body("one")))[0] == 503
+            assert here.judged["one"] == ATTEMPTS + 1
+
+    run(main)
+
+
+def test_without_an_evaluator_requests_wait_and_are_refused_after_a_while():
+    async def main():
+        async def verdicts(candidate):
+            return PASS
+
+        async with scene(verdicts) as (here, session):
+            await until(lambda: here.book.names)
+            await here.bus.broker.delete(here.bus.names.actors, "judge")
+            await until(lambda: not here.judging.devices()[0].alive)
+            here.clock.advance(30)
+            assert (await post(session, "/eval", body("early")))[0] == 200
+            here.clock.advance(31)
+            status, result, headers = await post(session, "/eval", body("late"))
+            assert status == 503 and "no evaluator" in result["detail"] and "Retry-After" in headers
+            async with session.get("/health") as response:
+                health = await response.json()
+            assert response.status == 200
+            assert (health["status"], health["total_gpu_devices"]) == ("degraded", 0)
+
+    run(main)
