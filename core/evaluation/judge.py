@@ -86,7 +86,9 @@ class Judge:
     def wait_ready(self) -> None:
         """Returns when the zygotes are ready; this process does its own first-time work meanwhile."""
         with contextlib.suppress(TaskError):
-            Reference(_WARM_UP, "warm-up", self.settings.profile).draws(self.settings.draws)
+            reference = Reference(_WARM_UP, "warm-up", self.settings.profile)
+            reference.draws(self.settings.draws)
+            reference.full_work()
         for zygote in self._zygotes:
             zygote.wait_ready()
 

@@ -47,6 +47,9 @@ class Variant(msgspec.Struct, kw_only=True):
     work: Work
 
 
+SMALL_BYTES = 2**20
+
+
 class Reference:
     """One task at one profile; made once per task and worker, holds no secrets between candidates."""
 
@@ -55,7 +58,7 @@ class Reference:
         self._source = source
         self.namespace = shapes.namespace_with(source, name, profile, {})
         self._full: Work | None = None
-        counted = self._count_on_meta(self.namespace)
+        counted = None if self._is_small() else self._count_on_meta(self.namespace)
         if counted is not None and counted.work.compulsory_bytes > MAX_INPUT_BYTES:
             size = counted.work.compulsory_bytes / 2**20
             raise TooLargeError(f"task {name} moves {size:.0f} MiB at profile {profile!r}: too much for the CPU tier")
@@ -111,6 +114,13 @@ class Reference:
         if not usable:
             raise TaskError(f"task {self.name}: Model gives another output at every call, nothing can be compared")
         return usable
+
+    def _is_small(self) -> bool:
+        """Whether running the module costs less than asking torch what shapes it would give."""
+        try:
+            return work.held_bytes(self.namespace, self.name) <= SMALL_BYTES
+        except Exception:  # the module can't do without data, or not at all: it is run
+            return False
 
     # --- hidden sizes ---
 

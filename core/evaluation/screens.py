@@ -31,6 +31,16 @@ UNSUPPORTED = frozenset(("cuda_graph",))
 kernels may use that the interpreter lacks, the executor sees itself.)"""
 
 
+def _parse(source: str) -> ast.Module:
+    """As ast.parse, which in Python 3.11 fails with SystemError now and then when two threads parse at once."""
+    for _ in range(3):
+        try:
+            return ast.parse(source)
+        except SystemError:
+            continue
+    return ast.parse(source)
+
+
 def screen(source: str, backend: str = "triton") -> tuple[Finding | None, tuple[str, ...]]:
     """What refuses the source outright, if anything, and the features found."""
     size = len(source.encode("utf-8", "surrogatepass"))
@@ -42,7 +52,7 @@ def screen(source: str, backend: str = "triton") -> tuple[Finding | None, tuple[
         detail = "Leave the coding line out."
         return Finding(stage="static", category="syntax_error", headline=text, detail=detail, line=1), ()
     try:
-        tree = ast.parse(source)
+        tree = _parse(source)
     except SyntaxError as error:
         lines = source.splitlines()
         number = error.lineno or 0

@@ -68,6 +68,15 @@ def args_and_kwargs(value: Any, name: str) -> list[Any]:
     return [list(args), kwargs]
 
 
+def held_bytes(namespace: dict[str, Any], name: str) -> int:
+    """Bytes of a module's parameters and inputs, from shapes alone; raises what the task's code raises."""
+    with torch.device("meta"):
+        init = args_and_kwargs(namespace["get_init_inputs"](), name)
+        model = namespace["Model"](*init[0], **init[1])
+        given = aten_costs.tensors_in(args_and_kwargs(namespace["get_inputs"](), name))
+    return sum(tensor.numel() * tensor.element_size() for tensor in (*given, *model.parameters(), *model.buffers()))
+
+
 def count(namespace: dict[str, Any], name: str, device: str) -> Counted:
     """Run the module of a namespace once on `device` (`meta` or `cpu`); raises what the task's code raises."""
     with torch.device(device):
