@@ -13,7 +13,7 @@ import torch
 from core.evaluation import aten_costs, compare, values
 from core.evaluation.draws import Draw
 from core.evaluation.findings import Finding
-from core.evaluation.report import ErrorFrame, Report
+from core.evaluation.report import DrawFrame, ErrorFrame, Report
 from core.evaluation.screens import UNSUPPORTED
 from core.evaluation.spawn import Outcome
 from core.evaluation.tolerance import surviving_each
@@ -131,13 +131,37 @@ def error_finding(error: ErrorFrame, screens: tuple[str, ...], memory_mb: int) -
     return Finding(stage="launch", category="runtime_error", headline=headline, **place)
 
 
-def wrong_already(report: Report, draws: list[Draw]) -> Finding | None:
-    """The first wrong output of those that arrived: what a later call can't do here does not excuse it."""
-    for index, (frame, blob) in sorted(report.draws.items()):
+def one_call(frame: DrawFrame, blob: bytes, draw: Draw, index: int, may_mutate: bool) -> tuple[Finding | None, Any]:
+    """What is wrong with one call, as far as it can be told from the call alone; and its output."""
+    mode = _MODES[(draw.training, draw.grad)]
+    if frame.launches <= 0:
+        return _no_kernel(frame.operators, mode), None
+    if frame.changed_inputs and not may_mutate:
+        text = f"forward changed its input {frame.changed_inputs[0]}"
+        detail = "Write to a tensor of your own (torch.empty_like) instead."
+        return Finding(stage="correctness", category="input_mutated", headline=text, detail=detail), None
+    try:
         got = values.decode(frame.tree, memoryview(blob))
-        finding = compare.check(draws[index].expected, got, _context(index, draws[index], ""))
-        if finding is not None:
-            return finding
+    except (ValueError, TypeError, KeyError, AttributeError, msgspec.ValidationError) as error:
+        return _tampered(f"the output of call {index} does not decode: {error}"), None
+    return compare.check(draw.expected, got, _context(index, draw, mode)), got
+
+
+def settles(header: dict[str, Any], blob: bytes, draws: list[Draw], may_mutate: bool) -> bool:
+    """Whether a frame that just arrived is a call's that is wrong: then nothing more is needed."""
+    if "draw" not in header:
+        return False
+    frame = msgspec.convert(header, DrawFrame)
+    return one_call(frame, blob, draws[frame.draw], frame.draw, may_mutate)[0] is not None
+
+
+def wrong_already(report: Report, draws: list[Draw], may_mutate: bool) -> Finding | None:
+    """What is wrong with the calls that came to an end: what a later one does or can't do does not excuse it."""
+    for index, (frame, blob) in sorted(report.draws.items()):
+        if index < len(draws):
+            finding, _ = one_call(frame, blob, draws[index], index, may_mutate)
+            if finding is not None:
+                return finding
     return None
 
 
@@ -151,19 +175,7 @@ def outputs(report: Report, draws: list[Draw], work: Work, may_mutate: bool, gho
         if index not in report.draws:
             return _tampered(f"no output arrived for call {index}")
         frame, blob = report.draws[index]
-        mode = _MODES[(draw.training, draw.grad)]
-        operators = frame.operators
-        if frame.launches <= 0:
-            return _no_kernel(operators, mode)
-        if frame.changed_inputs and not may_mutate:
-            text = f"forward changed its input {frame.changed_inputs[0]}"
-            detail = "Write to a tensor of your own (torch.empty_like) instead."
-            return Finding(stage="correctness", category="input_mutated", headline=text, detail=detail)
-        try:
-            got = values.decode(frame.tree, memoryview(blob))
-        except (ValueError, TypeError, KeyError, AttributeError, msgspec.ValidationError) as error:
-            return _tampered(f"the output of call {index} does not decode: {error}")
-        finding = compare.check(draw.expected, got, _context(index, draw, mode))
+        finding, got = one_call(frame, blob, draw, index, may_mutate)
         if finding is not None:
             return finding
         outputs_of[index] = flatten(got)[1]
@@ -174,7 +186,9 @@ def outputs(report: Report, draws: list[Draw], work: Work, may_mutate: bool, gho
         if frame.changed_state and not draw.training:
             text = f"forward changed the parameter {frame.changed_state[0]}"
             return Finding(stage="correctness", category="state_mutated", headline=text)
-        fallback = _fallback(operators, work, draw.work_ratio, mode, copies) or _escape(frame.scalars_read, draw, mode)
+        mode = _MODES[(draw.training, draw.grad)]
+        fallback = _fallback(frame.operators, work, draw.work_ratio, mode, copies)
+        fallback = fallback or _escape(frame.scalars_read, draw, mode)
         if fallback is not None:
             return fallback
     if trace.reused:

@@ -10,6 +10,7 @@ import contextlib
 import secrets
 import time
 from collections import OrderedDict
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -153,8 +154,15 @@ class Judge:
         most = 4 * expected + 2**20
         header, blobs = job(candidate, task.backend, drawn, ghost, most)
         limits = sandbox.Limits(memory_mb=settings.memory_mb, wall_s=settings.wall_s)
+        # With a target, the launches of the whole run are wanted: they are compiled whatever came out.
+        settled = partial(diagnosis.settles, draws=draws, may_mutate=prepared.may_mutate)
         outcome = self._zygote.run(
-            header, blobs, limits, settings.output_kb, result_mb=8 + most * (len(draws) + 1) // 2**20
+            header,
+            blobs,
+            limits,
+            settings.output_kb,
+            result_mb=8 + most * (len(draws) + 1) // 2**20,
+            enough=None if self._compile else settled,
         )
         try:
             report = read(outcome)
@@ -194,7 +202,10 @@ class Judge:
         settings = self.settings
         if report.error is not None:
             raised = diagnosis.error_finding(report.error, screens, settings.memory_mb)
-            return (diagnosis.wrong_already(report, draws) if raised.kind == "unsupported" else None) or raised
+            excused = raised.kind == "unsupported"
+            return (diagnosis.wrong_already(report, draws, prepared.may_mutate) if excused else None) or raised
+        if outcome.cut_short:
+            return diagnosis.wrong_already(report, draws, prepared.may_mutate)
         finding = diagnosis.ending(outcome, report, settings.wall_s, settings.memory_mb)
         if finding is None:
             assert prepared.reference.work is not None

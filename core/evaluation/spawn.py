@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -42,6 +43,8 @@ class Outcome(msgspec.Struct, kw_only=True):
     """(header, blob) in order; whatever the child wrote."""
     oversized: bool = False
     """It sent more than the outputs can hold; the child was ended there."""
+    cut_short: bool = False
+    """Enough was seen; the child was ended there."""
     timed_out: bool = False
     flooded: bool = False
     """It printed far too much."""
@@ -162,9 +165,17 @@ class Zygote:
         self._ready = False
 
     def run(
-        self, header: dict[str, Any], blobs: list[bytes], limits: sandbox.Limits, output_kb: int, result_mb: int
+        self,
+        header: dict[str, Any],
+        blobs: list[bytes],
+        limits: sandbox.Limits,
+        output_kb: int,
+        result_mb: int,
+        enough: Callable[[dict[str, Any], bytes], bool] | None = None,
     ) -> Outcome:
         """Run one job to its end, whatever that is; blocks for at most limits.wall_s and a little.
+
+        `enough` sees every frame as it arrives; when it answers True the child is ended there.
 
         Raises ZygoteError when the zygote is at fault.
         """
@@ -188,7 +199,7 @@ class Zygote:
             for fd in (job, result_w, output_w):
                 os.close(fd)
             job = result_w = output_w = -1
-            return self._watch(result_r, output_r, started, limits, output_kb * 1024, result_mb * 2**20)
+            return self._watch(result_r, output_r, started, limits, output_kb * 1024, result_mb * 2**20, enough)
         except (BrokenPipeError, ConnectionResetError) as error:
             raise ZygoteError(f"the {self.kind} zygote is gone: {error}") from error
         except OSError as error:
@@ -199,11 +210,13 @@ class Zygote:
                     os.close(fd)
 
     def _watch(
-        self, result: int, output: int, started: float, limits: sandbox.Limits, output_limit: int, result_limit: int
-    ) -> Outcome:
+        self, result: int, output: int, started: float, limits: sandbox.Limits, output_limit: int, result_limit: int,
+        enough: Callable[[dict[str, Any], bytes], bool] | None,
+    ) -> Outcome:  # fmt: skip
         assert self._control is not None
         outcome = Outcome(frames=[])
         received, printed, drained = bytearray(), bytearray(), 0
+        shown = len(harness.CONFINED)
         poll = select.poll()
         for fd in (result, output, self._control.fileno()):
             poll.register(fd, select.POLLIN)
@@ -249,6 +262,11 @@ class Zygote:
                     if len(received) > result_limit and not killed_at:
                         outcome.oversized = True
                         killed_at = self._kill(now)
+                    while enough is not None and not killed_at and (frame := _frame_at(received, shown)) is not None:
+                        shown = frame[2]
+                        if enough(frame[0], frame[1]):
+                            outcome.cut_short = True
+                            killed_at = self._kill(now)
         for fd, into in ((result, received), (output, printed)):
             while data := _read(fd, buffer):
                 into += data if into is received else data[: max(0, output_limit - len(printed))]
@@ -321,21 +339,27 @@ def _job_file(header: dict[str, Any], blobs: list[bytes]) -> int:
     return fd
 
 
+def _frame_at(data: bytearray, start: int) -> tuple[dict[str, Any], bytes, int] | None:
+    """The frame that begins there and where the next one does; None when it is not whole, or no frame."""
+    length = int.from_bytes(data[start : start + 4], "little")
+    if len(data) < start + 4 + length or len(data) < start + 4:
+        return None
+    try:
+        header = msgspec.msgpack.decode(bytes(data[start + 4 : start + 4 + length]), type=dict[str, Any])
+    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
+        return None
+    size = header.get("blob_bytes")
+    end = start + 4 + length
+    if not isinstance(size, int) or size < 0 or len(data) < end + size:
+        return None
+    return header, bytes(data[end : end + size]), end + size
+
+
 def _frames(data: bytearray) -> tuple[list[tuple[dict[str, Any], bytes]], bool]:
     """Frames as far as they go, and whether that was everything."""
     found: list[tuple[dict[str, Any], bytes]] = []
-    view = memoryview(data)
-    while view:
-        length = int.from_bytes(view[:4], "little")
-        if len(view) < 4 + length:
-            return found, False
-        try:
-            header = msgspec.msgpack.decode(view[4 : 4 + length], type=dict[str, Any])
-        except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
-            return found, False
-        size = header.get("blob_bytes")
-        if not isinstance(size, int) or size < 0 or len(view) < 4 + length + size:
-            return found, False
-        found.append((header, bytes(view[4 + length : 4 + length + size])))
-        view = view[4 + length + size :]
-    return found, True
+    start = 0
+    while (frame := _frame_at(data, start)) is not None:
+        found.append(frame[:2])
+        start = frame[2]
+    return found, start == len(data)
