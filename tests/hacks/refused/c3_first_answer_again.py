@@ -3,7 +3,7 @@
 id: C3
 tier: cpu
 task: relu_scale
-expect: wrong_value, wrong_shape, output_reused, no_kernel
+expect: wrong_value, wrong_shape, output_reused, no_kernel, nondeterministic
 """
 # ruff: noqa
 

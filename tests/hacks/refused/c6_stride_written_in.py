@@ -3,7 +3,7 @@
 id: C6
 tier: cpu
 task: row_sum
-expect: wrong_value, non_finite, out_of_bounds, runtime_error, wrong_shape, launch_error, kernel_error
+expect: wrong_value, non_finite, out_of_bounds, runtime_error, wrong_shape, launch_error, kernel_error, race_condition
 """
 # ruff: noqa
 

@@ -3,7 +3,7 @@
 id: C6
 tier: cpu
 task: layer_norm
-expect: wrong_value, non_finite, out_of_bounds, runtime_error, wrong_shape, launch_error, kernel_error, no_kernel, torch_fallback
+expect: wrong_value, non_finite, out_of_bounds, runtime_error, wrong_shape, launch_error, kernel_error, no_kernel, torch_fallback, race_condition
 """
 # ruff: noqa
 

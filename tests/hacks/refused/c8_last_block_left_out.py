@@ -3,7 +3,7 @@
 id: C8
 tier: cpu
 task: relu_scale
-expect: non_finite, wrong_value
+expect: non_finite, wrong_value, wrong_shape, nondeterministic
 """
 # ruff: noqa
 

@@ -3,7 +3,7 @@
 id: C8
 tier: cpu
 task: relu_scale
-expect: wrong_value, wrong_shape, output_reused, non_finite
+expect: wrong_value, wrong_shape, output_reused, non_finite, nondeterministic
 """
 # ruff: noqa
 

@@ -3,7 +3,7 @@
 id: D10
 tier: cpu
 task: softmax
-expect: wrong_value, output_reused, no_kernel, decoy_kernel, non_finite, nondeterministic
+expect: wrong_value, output_reused, no_kernel, decoy_kernel, non_finite, nondeterministic, wrong_shape
 """
 # ruff: noqa
 

@@ -3,7 +3,7 @@
 id: E1
 tier: cpu
 task: relu_scale
-expect: wrong_value, output_reused, no_kernel, decoy_kernel, non_finite, torch_fallback, data_escape
+expect: wrong_value, output_reused, no_kernel, decoy_kernel, non_finite, torch_fallback, data_escape, wrong_shape, nondeterministic
 """
 # ruff: noqa
 

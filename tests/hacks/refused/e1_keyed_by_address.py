@@ -3,7 +3,7 @@
 id: E1
 tier: cpu
 task: relu_scale
-expect: wrong_value, output_reused, no_kernel
+expect: wrong_value, output_reused, no_kernel, wrong_shape, nondeterministic
 """
 # ruff: noqa
 

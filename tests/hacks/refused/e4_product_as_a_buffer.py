@@ -3,7 +3,7 @@
 id: E4
 tier: cpu
 task: low_rank
-expect: wrong_value, torch_fallback, weights_mismatch
+expect: wrong_value, torch_fallback, weights_mismatch, wrong_shape, nondeterministic
 """
 # ruff: noqa
 

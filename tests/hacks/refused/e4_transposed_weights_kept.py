@@ -3,7 +3,7 @@
 id: E4
 tier: cpu
 task: linear_relu
-expect: wrong_value, torch_fallback
+expect: wrong_value, torch_fallback, wrong_shape, nondeterministic
 """
 # ruff: noqa
 

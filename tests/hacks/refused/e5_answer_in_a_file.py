@@ -3,7 +3,7 @@
 id: E5
 tier: cpu
 task: relu_scale
-expect: wrong_value, output_reused, no_kernel, decoy_kernel, non_finite, data_escape, runtime_error
+expect: wrong_value, output_reused, no_kernel, decoy_kernel, non_finite, data_escape, runtime_error, wrong_shape, nondeterministic
 """
 # ruff: noqa
 

@@ -3,7 +3,7 @@
 id: E6
 tier: cpu
 task: relu_scale
-expect: wrong_value, output_reused, no_kernel, decoy_kernel, non_finite
+expect: wrong_value, output_reused, no_kernel, decoy_kernel, non_finite, wrong_shape, nondeterministic
 """
 # ruff: noqa
 
