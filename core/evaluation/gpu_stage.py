@@ -10,24 +10,25 @@ share a GPU and take turns by the lease.
 """
 
 import contextlib
-import fcntl
 import os
 import random
 import signal
-import tempfile
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-import numpy as np
 import torch
 
-from core.evaluation import device_memory, diagnosis, host_memory, sandbox, timing
-from core.evaluation.device_reference import PART_ELEMENTS, Samples, trees_like
+from core.evaluation import compare, diagnosis, sandbox, timing
+from core.evaluation.device_reference import Samples
 from core.evaluation.findings import Finding, feedback_text
+from core.evaluation.gpu_clock import Clock, Timed
+from core.evaluation.gpu_clock import GpuSettings as GpuSettings
+from core.evaluation.gpu_lease import lease
+from core.evaluation.gpu_outputs import MAX_PLACES, Outputs
 from core.evaluation.gpu_spawn import ChildFailed, GpuZygote
-from core.evaluation.gpu_task import MAX_CALLS, MAX_PLACES, SETS, GpuTask, Place
+from core.evaluation.gpu_task import GpuTask
 from core.evaluation.screens import screen
 from core.evaluation.source_text import without_mark
 from core.evaluation.spawn import ZygoteError
@@ -35,33 +36,8 @@ from core.evaluation.verdict import Verdict
 from core.tasks.format import TaskError
 from core.tasks.task import Task
 
-PLACES = 16
-"""Elements of every timed call's output that are compared."""
-
-
-class GpuSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the stage is told."""
-
-    device: str = "cuda:0"
-    profile: str = "full"
-    wall_s: float = 60.0
-    """For one candidate, compilation and everything."""
-    memory_mb: int = 16384
-    """Host memory of a child."""
-    part_elements: int = PART_ELEMENTS
-    protocol: timing.Protocol = timing.Protocol()
-    gb_per_s: float = 3350.0
-    matrix_tflops: float = 989.0
-    """Of the floor: the fastest that the matrix units do in any allowed precision."""
-    l2_mb: float = 50.0
-
-
-class Timed(msgspec.Struct, kw_only=True):
-    """What a clean baseline child was found to do; kept per task."""
-
-    flush_ms: float
-    idle_ms: float
-    baseline_ms: float
+BASELINE_S = 3600.0
+"""A baseline's child lives as long as its task is the latest one, this long at most."""
 
 
 class GpuStage:
@@ -73,9 +49,14 @@ class GpuStage:
         self._task: tuple[str, GpuTask] | None = None
         self._timed: dict[str, Timed] = {}
         self._rng = random.SystemRandom()
-        self._out: Any = None
+        self._out: Outputs | None = None
+        self._base: Outputs | None = None
+        self.measured: timing.Measured | None = None
+        """The latest measurement."""
         self.spent_s: dict[str, float] = {}
         """Where the latest candidate's time went."""
+        self.peak_gb: dict[str, float] = {}
+        """Most device memory of this process's tensors meanwhile; children and arenas come on top."""
 
     def start(self) -> None:
         for zygote in (self._candidates, self._baselines):
@@ -93,7 +74,7 @@ class GpuStage:
     def judge(self, task: Task, candidate: str, key: str, timed: bool = True) -> Verdict:
         """The verdict; without `timed` of correctness alone."""
         started = time.monotonic()
-        self.spent_s = {}
+        self.spent_s, self.peak_gb = {}, {}
         candidate = without_mark(candidate)
         refused, screens = screen(candidate, task.backend)
         try:
@@ -110,7 +91,7 @@ class GpuStage:
     # --- one candidate ---
 
     def _judge(self, task: Task, candidate: str, key: str, timed: bool) -> Verdict:
-        with self._spent("task"):
+        with self._spent("task"), lease(self.settings.device):
             prepared = self._prepare(task)
             prepared.renew()
         try:
@@ -158,17 +139,6 @@ class GpuStage:
         finally:
             os.close(descriptor)
 
-    def _output_arena(self, task: GpuTask) -> None:
-        """The candidate's own: outputs, places of samples, samples."""
-        self._drop_output()
-        self._output_specs, end = device_memory.layout(task.reference.outputs)
-        count = len(task.reference.outputs)
-        places = [torch.empty(PLACES, dtype=torch.int64, device="meta")] * count
-        self._place_specs, end = device_memory.layout(places, end)
-        rows = [torch.empty(MAX_CALLS, PLACES, dtype=t.dtype, device="meta") for t in task.reference.outputs]
-        self._sample_specs, end = device_memory.layout(rows, end)
-        self._out = host_memory.create(self.settings.device, end)
-
     def _drop_output(self) -> None:
         if self._out is not None:
             self._out.close()
@@ -176,12 +146,13 @@ class GpuStage:
 
     def _correct(self, task: GpuTask, candidate: str) -> tuple[list[list[Samples]], Finding | None, list[torch.Tensor]]:
         """Three calls; samples per set for the timed calls, or what is wrong."""
-        self._output_arena(task)
+        self._drop_output()
+        self._out = Outputs(self.settings.device, task.reference.outputs)
         self._load(self._candidates, task, candidate)
-        self._share(self._candidates, "out", self._out)
-        total = MAX_PLACES
+        self._share(self._candidates, "out", self._out.arena)
         places = [
-            torch.randint(0, max(1, t.numel()), (total,), device=self.settings.device) for t in task.reference.outputs
+            torch.randint(0, max(1, t.numel()), (MAX_PLACES,), device=self.settings.device)
+            for t in task.reference.outputs
         ]
         samples: list[list[Samples]] = []
         # The first set's memory again with other values before the second set: what is remembered by address is wrong.
@@ -203,23 +174,23 @@ class GpuStage:
             structure, kinds = _checked_answer(child.ask("call", which, reference.training, False))
         wanted = [[str(t.dtype).removeprefix("torch."), list(t.shape), torch.device(task.device).type]
                   for t in reference.outputs]  # fmt: skip
+        if not _same_structure(structure, reference.structure):
+            text = "forward returned another nesting of tensors than Model does"
+            return [], Finding(stage="correctness", category="wrong_structure", headline=text)
         if kinds != wanted:
             return [], _types_differ(kinds, wanted)
-        with self._spent("copy"):
-            outputs = [self._out.tensor(spec) for spec in self._output_specs]
-            for tensor in outputs:
-                tensor.fill_(float("nan") if tensor.is_floating_point() else 0)
-            task.idle()
-            child.ask("take", [Place(arena="out", spec=spec).tree() for spec in self._output_specs])
-            child.ask("free")
-        with self._spent("compare"):
-            if not task.intact():
-                text = "forward changed its inputs"
-                return [], Finding(stage="correctness", category="input_mutated", headline=text)
-            whole = trees_like(structure, outputs)
-            del whole
-            finding, samples = reference.check(task.values(which), outputs, places, note and f"Inputs {note}.")
-            task.idle()
+        assert self._out is not None
+        with self._spent("wait"), lease(self.settings.device):
+            with self._spent("copy"):
+                outputs = self._out.poison()
+                child.ask("take", self._out.whole_trees())
+                child.ask("free")
+            with self._spent("compare"):
+                if not task.intact():
+                    text = "forward changed its inputs"
+                    return [], Finding(stage="correctness", category="input_mutated", headline=text)
+                finding, samples = reference.check(task.values(which), outputs, places, note and f"Inputs {note}.")
+                task.idle()
         return samples, finding
 
     def _failure(self, failure: ChildFailed) -> Finding:
@@ -248,14 +219,23 @@ class GpuStage:
     # --- clocks ---
 
     def _measure(self, task: GpuTask, key: str, samples: list[list[Samples]], places: list[torch.Tensor]) -> Verdict:
+        assert self._out is not None
         with self._spent("baseline"):
-            timed = self._baseline(task)
-        with self._spent("lease"), lease(self.settings.device):
-            result = self._rounds(task, timed, samples, places)
+            if not self._baselines.running:
+                self._load(self._baselines, task, task.source + "\n\nModelNew = Model\n")
+                self._base = Outputs(self.settings.device, task.reference.outputs, whole=False)
+                self._share(self._baselines, "out", self._base.arena)
+                self._baselines.deadline = time.monotonic() + BASELINE_S
+            assert self._base is not None
+            clock = Clock(self.settings, self._baselines, self._base, self._rng)
+            clock.prepare(task, self._timed)
+        with self._spent("lease"), lease(self.settings.device, alone=True):
+            result = clock.measure(task, self._candidates, self._out, samples, places)
             if not isinstance(result, Finding) and not result.steady:
-                result = self._rounds(task, timed, samples, places)
+                result = clock.measure(task, self._candidates, self._out, samples, places)
         if isinstance(result, Finding):
             return _failed(key, result)
+        self.measured = result
         text = (
             f"correct: {result.speedup:.2f}x over eager PyTorch (at least {result.speedup_low:.2f}x)\n"
             f"{result.runtime_ms:.4g} ms, eager {result.baseline_ms:.4g} ms; "
@@ -266,121 +246,6 @@ class GpuStage:
             speed_kind="measured", speedup=round(result.speedup, 4), speedup_low=round(result.speedup_low, 4),
             runtime_ms=result.runtime_ms, baseline_ms=result.baseline_ms,
         )  # fmt: skip
-
-    def _baseline(self, task: GpuTask) -> Timed:
-        """A child with the reference itself, alive as long as its task; it has its own samples' arena."""
-        if not self._baselines.running:
-            self._load(self._baselines, task, task.source + "\n\nModelNew = Model\n")
-            specs, end = device_memory.layout(
-                [torch.empty(PLACES, dtype=torch.int64, device="meta")] * len(task.reference.outputs)
-            )
-            rows = [torch.empty(MAX_CALLS, PLACES, dtype=t.dtype, device="meta") for t in task.reference.outputs]
-            more, end = device_memory.layout(rows, end)
-            self._base_arena, self._base_specs = host_memory.create(self.settings.device, end), (specs, more)
-            for spec in specs:
-                self._base_arena.tensor(spec).zero_()
-            task.idle()
-            self._share(self._baselines, "out", self._base_arena)
-            self._baselines.deadline = time.monotonic() + 3600
-        child = self._baselines
-        child.ask("state", task.state_trees(), task.reference.built.required)
-        known = self._timed.get(task.source)
-        if known is None:
-            trees = [[Place(arena="out", spec=spec).tree() for spec in specs] for specs in self._base_specs]
-            child.ask("call", 0, task.reference.training, False)
-            child.ask("call", 1, task.reference.training, False)
-            with lease(self.settings.device):
-                idle = min(_clock(child, "flushes", 0, *trees) for _ in range(5))
-                flush = min((_clock(child, "flushes", 20, *trees) - idle) / 20 for _ in range(3))
-            known = Timed(flush_ms=flush, idle_ms=idle, baseline_ms=0.0)
-            self._timed[task.source] = known
-        return known
-
-    def _rounds(
-        self, task: GpuTask, timed: Timed, samples: list[list[Samples]], places: list[torch.Tensor]
-    ) -> timing.Measured | Finding:
-        """All blocks of one measurement; a wrong output of a timed call is a finding."""
-        protocol = self.settings.protocol
-        base_trees = [[Place(arena="out", spec=spec).tree() for spec in specs] for specs in self._base_specs]
-        own_trees = [[Place(arena="out", spec=spec).tree() for spec in specs]
-                     for specs in (self._place_specs, self._sample_specs)]  # fmt: skip
-        estimates = {}
-        for side, child, trees in (
-            ("candidate", self._candidates, own_trees),
-            ("baseline", self._baselines, base_trees),
-        ):
-            self._choose(places)
-            total = min(_clock(child, "block", 1, 0, -1, *trees) for _ in range(2))
-            estimates[side] = timing.flushed(total, timed.flush_ms, timed.idle_ms, 1)
-        calls = timing.calls_per_block(protocol, estimates["baseline"], estimates["candidate"], timed.flush_ms)
-        calls = min(calls, MAX_CALLS)
-        blocks: list[timing.Block] = []
-        order = timing.plan(protocol.rounds, self._rng)
-        candidate_turns = [index for index, (_, side) in enumerate(order) if side == "candidate"]
-        whole = self._rng.choice(candidate_turns)
-        for index, (number, side) in enumerate(order):
-            first = self._rng.randrange(SETS)
-            if side == "baseline":
-                total = _clock(self._baselines, "block", calls, first, -1, *base_trees)
-                events = _readings(self._baselines, calls)
-            else:
-                chosen = self._choose(places)
-                keep = calls - 1 if task.huge else self._rng.randrange(calls)
-                total = _clock(self._candidates, "block", calls, first, keep if index == whole else -1, *own_trees)
-                events = _readings(self._candidates, calls)
-                finding = self._compare_samples(samples, chosen, first, calls)
-                if finding is None and index == whole:
-                    finding = self._recheck(task, (first + keep) % SETS)
-                if finding is not None:
-                    return finding
-            wall = timing.flushed(total, timed.flush_ms, timed.idle_ms, calls)
-            blocks.append(timing.Block(side=side, round=number, events_ms=tuple(events), wall_ms=wall))
-        self.blocks = blocks
-        floor = timing.roofline_floor_ms(
-            task.input_bytes, task.output_bytes, 0.0, self.settings.gb_per_s, self.settings.matrix_tflops,
-            self.settings.l2_mb * 2**20,
-        )  # fmt: skip
-        return timing.measured(blocks, floor, np.random.default_rng(self._rng.randrange(2**32)))
-
-    def _choose(self, places: list[torch.Tensor]) -> torch.Tensor:
-        """Places of the next block's samples, unknown to the child until now; as numbers into `places`."""
-        chosen = torch.tensor(self._rng.sample(range(MAX_PLACES), PLACES), device=self.settings.device)
-        for spec, all_places in zip(self._place_specs, places, strict=True):
-            self._out.tensor(spec).copy_(all_places[chosen])
-        for spec in self._sample_specs:
-            rows = self._out.tensor(spec)
-            rows.fill_(float("nan") if rows.is_floating_point() else 0)
-        if self.settings.device != "cpu":
-            torch.cuda.synchronize()
-        return chosen
-
-    def _compare_samples(
-        self, samples: list[list[Samples]], chosen: torch.Tensor, first: int, calls: int
-    ) -> Finding | None:
-        for number, spec in enumerate(self._sample_specs):
-            rows = self._out.tensor(spec)[:calls]
-            for which in range(SETS):
-                mine = rows[(which - first) % SETS :: SETS].double()
-                right = samples[which][number]
-                wanted, allowed = right.wanted[chosen].double(), right.allowed[chosen]
-                off = (mine - wanted).abs()
-                bad = ~(off <= allowed) & torch.isfinite(wanted)
-                if bool(bad.any()):
-                    text = f"{int(bad.any(1).sum())} of {len(mine)} timed calls gave another output than the right one"
-                    detail = "Calls are timed on other inputs in turn; each must compute its own output."
-                    return Finding(stage="timing", category="wrong_value", headline=text, detail=detail)
-        return None
-
-    def _recheck(self, task: GpuTask, which: int) -> Finding | None:
-        """The whole output of one timed call."""
-        outputs = [self._out.tensor(spec) for spec in self._output_specs]
-        for tensor in outputs:
-            tensor.fill_(float("nan") if tensor.is_floating_point() else 0)
-        task.idle()
-        self._candidates.ask("take", [Place(arena="out", spec=spec).tree() for spec in self._output_specs])
-        nowhere = [torch.zeros(0, dtype=torch.int64, device=self.settings.device)] * len(outputs)
-        finding, _ = task.reference.check(task.values(which), outputs, nowhere, "A timed call's output.")
-        return None if finding is None else msgspec.structs.replace(finding, stage="timing")
 
     # --- tasks ---
 
@@ -401,6 +266,9 @@ class GpuStage:
     def _forget(self) -> None:
         if self._baselines.running:
             self._baselines.end()
+        if self._base is not None:
+            self._base.close()
+            self._base = None
         if self._task is not None:
             self._task[1].close()
             self._task = None
@@ -410,35 +278,15 @@ class GpuStage:
     @contextlib.contextmanager
     def _spent(self, name: str) -> Iterator[None]:
         started = time.monotonic()
+        gpu = self.settings.device != "cpu"
+        if gpu:
+            torch.cuda.reset_peak_memory_stats()
         try:
             yield
         finally:
             self.spent_s[name] = self.spent_s.get(name, 0.0) + time.monotonic() - started
-
-
-@contextlib.contextmanager
-def lease(device: str) -> Iterator[None]:
-    """One process at a time measures on a GPU of this machine; the kernel lets go when a process dies."""
-    index = torch.device(device).index or 0
-    name = "cpu" if device == "cpu" else str(torch.cuda.get_device_properties(index).uuid)
-    path = os.path.join(tempfile.gettempdir(), f"kernelmill-{os.getuid()}-lease-{name}")
-    with open(path, "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def _clock(child: GpuZygote, *order: Any) -> float:
-    """Milliseconds from the order to the answer that the device is idle."""
-    started = time.perf_counter()
-    child.ask(*order)
-    return (time.perf_counter() - started) * 1e3
-
-
-def _readings(child: GpuZygote, calls: int) -> list[float]:
-    answer = child.ask("readings")
-    if not isinstance(answer, list) or len(answer) != calls or not all(type(part) is float for part in answer):
-        return []
-    return answer
+            if gpu:
+                self.peak_gb[name] = max(self.peak_gb.get(name, 0.0), torch.cuda.max_memory_allocated() / 1e9)
 
 
 def _plain(value: Any) -> list[Any]:
@@ -453,6 +301,14 @@ def _checked_answer(answer: Any) -> tuple[Any, list[Any]]:
     if not isinstance(answer, list) or len(answer) != 2 or not isinstance(answer[1], list):
         raise ChildFailed("call", error={"type": "Garbled", "message": "no answer of ours"})
     return answer[0], answer[1]
+
+
+def _same_structure(got: Any, wanted: Any) -> bool:
+    """Whether the child's word for its output's nesting is the reference's; what is not a tensor counts too."""
+    try:
+        return compare._shape_of(got) == compare._shape_of(wanted) and not compare._values_differ(got, wanted)
+    except (TypeError, ValueError, KeyError, IndexError, AttributeError, RecursionError):
+        return False
 
 
 def _types_differ(got: list[Any], wanted: list[Any]) -> Finding:

@@ -21,8 +21,6 @@ from core.tasks.format import TaskError
 
 HUGE_BYTES = 2**30
 SETS = 2
-MAX_PLACES, MAX_CALLS = 256, 64
-"""Of a block's samples."""
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):

@@ -85,14 +85,14 @@ def confine(
         linux.unshare(NAMESPACES)
         options = f"size={limits.tmp_mb}m,nr_inodes={TMP_FILES},mode=1777"
         linux.mount("tmpfs", folder, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, options)
-        if limits.device:  # the driver reads it; of processes it shows the child's own
-            kept = linux.MS_RDONLY | linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
-            linux.mount("proc", "/proc", "proc", kept)
+        if limits.device:  # the driver names its threads there; of processes it shows the child's own
+            linux.mount("proc", "/proc", "proc", linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC)
     elif walls.landlock_abi:
         linux.no_new_privileges()
         extra = gpu_walls.readable() if limits.device else []
         devices = gpu_walls.devices() if limits.device else []
-        landlock.restrict_files([*readable_paths(), *extra], [folder, "/dev/null"], devices)
+        threads = ["/proc"] if limits.device else []  # the driver names its threads there
+        landlock.restrict_files([*readable_paths(), *extra], [folder, "/dev/null", *threads], devices)
     os.chdir(folder)
     if forks:
         linux.die_with_parent(parent)

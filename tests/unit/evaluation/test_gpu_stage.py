@@ -1,6 +1,7 @@
-"""The GPU stage's whole way on the CPU: the same child, wire, arenas, comparison and blocks, without a GPU."""
+"""The GPU stage's whole way, on the CPU too: the same child, wire, arenas, comparison and blocks."""
 
 import pytest
+import torch
 
 from core.evaluation import sandbox, timing
 from core.evaluation.gpu_stage import GpuSettings, GpuStage
@@ -60,9 +61,16 @@ LAZY = """
 """
 
 
-@pytest.fixture(scope="module")
-def stage():
-    settings = GpuSettings(device="cpu", wall_s=30.0, protocol=timing.Protocol(rounds=2, budget_s=0.1, most_calls=6))
+GPU = pytest.param(
+    "cuda:0", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
+)
+
+
+@pytest.fixture(scope="module", params=["cpu", GPU])
+def stage(request):
+    settings = GpuSettings(
+        device=request.param, wall_s=30.0, protocol=timing.Protocol(rounds=2, budget_s=0.1, most_calls=6)
+    )
     found = GpuStage(settings, sandbox.probe(), slot=90)
     found.start()
     found.wait_ready()
