@@ -212,19 +212,18 @@ class DeviceReference:
 
 def trees_like(structure: Any, tensors: list[torch.Tensor]) -> Any:
     """The nested value of a structure (`trees.flatten`) and its tensors in order."""
-    remaining = iter(tensors)
+    return _made(structure, iter(tensors))
 
-    def make(node: Any) -> Any:
-        kind, *body = node
-        if kind == "tensor":
-            return next(remaining)
-        if kind == "sequence":
-            return [make(part) for part in body[0]]
-        if kind == "dict":
-            return {key: make(part) for key, part in body[0].items()}
-        return body[0]
 
-    return make(structure)
+def _made(node: Any, remaining: Iterator[torch.Tensor]) -> Any:
+    kind, *body = node
+    if kind == "tensor":
+        return next(remaining)
+    if kind == "sequence":
+        return [_made(part, remaining) for part in body[0]]
+    if kind == "dict":
+        return {key: _made(part, remaining) for key, part in body[0].items()}
+    return body[0]
 
 
 def _rows(inputs: Any, rows: int, first: int, last: int) -> Any:

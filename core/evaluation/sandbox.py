@@ -105,7 +105,8 @@ def confine(
         _become(uid, uid)
     _give_up(parent)
     if walls.seccomp:
-        seccomp.install("compile" if limits.allow_processes else "host", walls.counts_threads)
+        kind: seccomp.Filter = "compile" if limits.allow_processes else "host"
+        seccomp.install("gpu" if limits.device else kind, walls.counts_threads)
 
 
 def harden_host(walls: Walls, limits: Limits, slot: int, executor: int, keep: list[int]) -> None:

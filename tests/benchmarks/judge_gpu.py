@@ -3,9 +3,10 @@
 The fixed mix (gpu_tasks/): three elementwise tasks of 1.6 G elements, three norms and reductions, three products, three
 fusions; each with a right candidate and one whose stores are wrong. The usual way (naive_gpu.py) runs 5 correctness and
 100 timing trials; for the huge tasks `--naive-huge-trials` correctness trials are run and the rest is counted at their
-mean, and the timed reference takes the timed candidate's inputs, counted twice. Both sides start from nothing known of a task; ours keeps its processes between candidates, as it does in a run.
-Medians of passed candidates are set beside `triton.testing.do_bench` alone on the same kernels, in a fresh process.
-Only the GPU tier is counted: the CPU tier runs on other cores and ahead of it.
+mean, and the timed reference takes the timed candidate's inputs, counted twice. Both sides start from nothing known of
+a task; ours keeps its processes between candidates, as it does in a run. Medians of passed candidates are set beside
+`triton.testing.do_bench` alone on the same kernels, in a fresh process. Only the GPU tier is counted: the CPU tier runs
+on other cores and ahead of it.
 """
 
 import argparse
@@ -160,7 +161,7 @@ def _per_hour(walls: list[float]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--workers", type=int, default=3)
+    parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--naive-huge-trials", type=int, default=1)
     parser.add_argument("--walls", choices=("namespaces", "basic", "bare"), default="namespaces", help="at most")
     parser.add_argument("--skip-naive", action="store_true")

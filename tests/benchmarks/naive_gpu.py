@@ -74,8 +74,8 @@ def main() -> None:
             begun = time.monotonic()
             timed(model, inputs, timing)
             timing_s.append(time.monotonic() - begun)
-    print(json.dumps({"right": bool(right), "setup_s": setup_s, "trials_s": trials_s, "inputs_s": inputs_s, "inputs_saved_s": saved_s,
-                      "timing_s": timing_s, "total_s": time.monotonic() - started}))  # fmt: skip
+    answer = {"right": bool(right), "setup_s": setup_s, "trials_s": trials_s, "inputs_s": inputs_s}
+    print(json.dumps({**answer, "inputs_saved_s": saved_s, "timing_s": timing_s}))
 
 
 if __name__ == "__main__":
