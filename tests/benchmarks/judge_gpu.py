@@ -30,6 +30,8 @@ CLASSES = {
     "fusion": ("linear_relu", "linear_swish_scale", "linear_clamp_divide"),
 }
 CORRECTNESS, TIMING = 5, 100
+WALLS = ("namespaces-unfiltered", "namespaces", "basic-unfiltered", "basic")
+"""Unfiltered: without seccomp, under which the driver does not start yet (core/evaluation/seccomp.py)."""
 
 
 def task_of(name: str) -> Task:
@@ -49,9 +51,9 @@ def _worker(names: list[str], slot: int, chosen: str, results: Any, ready: Any, 
     from core.evaluation import sandbox
     from core.evaluation.gpu_stage import GpuSettings, GpuStage
 
-    walls = sandbox.probe("basic" if chosen == "bare" else chosen)
-    if chosen == "bare":
-        walls = msgspec.structs.replace(walls, landlock_abi=0, seccomp=False)
+    walls = sandbox.probe("basic" if chosen.startswith("basic") else "namespaces")
+    if chosen.endswith("unfiltered"):
+        walls = msgspec.structs.replace(walls, seccomp=False)
     stage = GpuStage(GpuSettings(), walls, slot=slot)
     stage.start()
     torch.zeros(1, device="cuda")
@@ -163,7 +165,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--naive-huge-trials", type=int, default=1)
-    parser.add_argument("--walls", choices=("namespaces", "basic", "bare"), default="namespaces", help="at most")
+    parser.add_argument("--walls", choices=WALLS, default=WALLS[0], help="at most")
     parser.add_argument("--skip-naive", action="store_true")
     parser.add_argument("--bench", nargs="*", help="(internal) names for do_bench")
     args = parser.parse_args()
