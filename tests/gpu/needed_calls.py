@@ -56,7 +56,7 @@ def main() -> None:
     found = {"nothing_allowed": at, "everything_allowed": everything}
     while at < DONE <= everything:
         with ThreadPoolExecutor(8) as pool:
-            steps = list(pool.map(lambda name: reached(needed | {name}), names))
+            steps = list(pool.map(reached, [needed | {name} for name in names]))
         if max(steps) <= at:
             needed = set(names)
             for name in names:
