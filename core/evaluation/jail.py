@@ -6,6 +6,7 @@ and none is left behind. Each child mounts a tmpfs of its own over the scratch f
 
 import os
 import sys
+from collections.abc import Iterable
 
 from core.evaluation import linux
 
@@ -60,15 +61,16 @@ def scratch_folder(readable: list[str]) -> str:
     return "/scratch" if taken else "/tmp"
 
 
-def build_jail(root: str, hidden: list[str]) -> str:
+def build_jail(root: str, hidden: list[str], extra: Iterable[str] = (), proc: bool = False) -> str:
     """Make `root` (an empty folder) the only file system: a small tmpfs with the readable paths bound into it.
 
-    `hidden` folders that lie inside a readable path are covered by nothing at all. After this there is no /proc.
+    `hidden` folders that lie inside a readable path are covered by nothing at all. `extra` paths are shown as well: the
+    device files of a GPU. After this there is no /proc; with `proc` there is an empty folder for a child to mount its.
     Answers with the folder that each candidate covers with a tmpfs of its own (`scratch_folder`).
     """
     scratch = scratch_folder(readable_paths())
     linux.mount("tmpfs", root, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "size=1m,mode=0755")
-    for path in readable_paths():
+    for path in (*readable_paths(), *extra):
         target = root + path
         if os.path.islink(path):
             os.makedirs(os.path.dirname(target), exist_ok=True)
@@ -84,6 +86,8 @@ def build_jail(root: str, hidden: list[str]) -> str:
         if os.path.isdir(root + path):
             linux.mount("tmpfs", root + path, "tmpfs", linux.MS_RDONLY, "size=4k")
     os.makedirs(root + scratch, exist_ok=True)
+    if proc:
+        os.makedirs(root + "/proc", exist_ok=True)
     linux.mount("", root, flags=linux.MS_BIND | linux.MS_REMOUNT | linux.MS_RDONLY | linux.MS_NOSUID | linux.MS_NODEV)
     linux.pivot_root(root)
     return scratch

@@ -16,6 +16,7 @@ _CREATE, _ADD, _RESTRICT = 444, 445, 446
 _READ = 0b1101  # execute, read file, read dir
 _OF_A_FILE = 0b100000000000111  # execute, write, read, truncate
 _BITS_OF_ABI = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
+_CONTROL = 1 << 15  # of devices, from version 5 on
 _TCP = 0b11  # bind, connect
 _SCOPES = 0b11  # abstract UNIX sockets, signals
 
@@ -25,16 +26,17 @@ def abi() -> int:
     return max(0, linux.syscall(_CREATE, None, 0, 1))
 
 
-def restrict_files(read: Iterable[str], write: Iterable[str]) -> None:
-    """After this the process can read only below `read`, write only below `write`, and use no TCP port; from version 6
-    on it reaches no abstract socket and no process outside its domain."""
+def restrict_files(read: Iterable[str], write: Iterable[str], devices: Iterable[str] = ()) -> None:
+    """After this the process can read only below `read`, write only below `write`, control only `devices`, and use no
+    TCP port; from version 6 on it reaches no abstract socket and no process outside its domain."""
     version = abi()
     everything = (1 << _BITS_OF_ABI.get(min(version, 5), 13)) - 1
     ruleset = _ruleset(version, everything)
-    for paths, rights in ((read, _READ), (write, everything)):
+    for paths, rights in ((read, _READ), (write, everything), (devices, everything)):
         for path in paths:
             fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
-            allowed = rights if os.path.isdir(path) else rights & _OF_A_FILE
+            of_a_file = _OF_A_FILE | (_CONTROL if paths is devices else 0)
+            allowed = rights if os.path.isdir(path) else rights & of_a_file
             linux.checked(f"landlock_add_rule({path})", _ADD, ruleset, 1, struct.pack("=Qi", allowed, fd), 0)
             os.close(fd)
     _restrict(ruleset)

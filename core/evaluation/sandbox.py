@@ -24,7 +24,7 @@ import resource
 
 import msgspec
 
-from core.evaluation import landlock, linux, seccomp
+from core.evaluation import gpu_walls, landlock, linux, seccomp
 from core.evaluation.jail import build_jail as build_jail
 from core.evaluation.jail import enter_namespaces as enter_namespaces
 from core.evaluation.jail import readable_paths
@@ -48,6 +48,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     threads: int = 64
     allow_processes: bool = False
     """The compiler runs an assembler."""
+    device: bool = False
+    """It uses a GPU: its address space has no limit (the driver reserves all of it), its data has."""
 
 
 _address_space = 0
@@ -83,9 +85,14 @@ def confine(
         linux.unshare(NAMESPACES)
         options = f"size={limits.tmp_mb}m,nr_inodes={TMP_FILES},mode=1777"
         linux.mount("tmpfs", folder, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, options)
+        if limits.device:  # the driver names its threads there; of processes it shows the child's own
+            linux.mount("proc", "/proc", "proc", linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC)
     elif walls.landlock_abi:
         linux.no_new_privileges()
-        landlock.restrict_files(readable_paths(), [folder, "/dev/null"])
+        extra = gpu_walls.readable() if limits.device else []
+        devices = gpu_walls.devices() if limits.device else []
+        threads = ["/proc"] if limits.device else []  # the driver names its threads there
+        landlock.restrict_files([*readable_paths(), *extra], [folder, "/dev/null", *threads], devices)
     os.chdir(folder)
     if forks:
         linux.die_with_parent(parent)
@@ -98,7 +105,8 @@ def confine(
         _become(uid, uid)
     _give_up(parent)
     if walls.seccomp:
-        seccomp.install("compile" if limits.allow_processes else "host", walls.counts_threads)
+        kind: seccomp.Filter = "compile" if limits.allow_processes else "host"
+        seccomp.install("gpu" if limits.device else kind, walls.counts_threads)
 
 
 def harden_host(walls: Walls, limits: Limits, slot: int, executor: int, keep: list[int]) -> None:
@@ -162,6 +170,10 @@ def _limit(limits: Limits, walls: Walls) -> None:
         resource.RLIMIT_MSGQUEUE: 0,
         resource.RLIMIT_MEMLOCK: 0,
     }
+    if limits.device:
+        del wanted[resource.RLIMIT_AS]
+        wanted[resource.RLIMIT_DATA] = limits.memory_mb * 2**20
+        wanted[resource.RLIMIT_NOFILE] = 1024
     if walls.counts_threads:
         wanted[resource.RLIMIT_NPROC] = limits.threads
     for which, value in wanted.items():

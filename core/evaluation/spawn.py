@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from core.evaluation import harness, jail, sandbox, scratch, zygote
+from core.evaluation import gpu_walls, harness, jail, sandbox, scratch, zygote
 from core.evaluation.walls import LAST_SLOT
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -72,6 +72,9 @@ def _environment(kind: str) -> dict[str, str]:
         "CUDA_VISIBLE_DEVICES": "",
         "HIP_VISIBLE_DEVICES": "",
     }
+    if kind == "gpu":
+        del base["CUDA_VISIBLE_DEVICES"]
+        return {**base, **gpu_walls.environment()}
     return {**base, "TRITON_INTERPRET": "1"} if kind == "interpret" else base
 
 

@@ -68,8 +68,10 @@ def bound(
     is_double: bool,
     sensitivity: torch.Tensor | None = None,
     terms: float = 1.0,
+    scale: tuple[float, float, float] | None = None,
 ) -> torch.Tensor:
-    """The tolerance from its parts; all tensors have one shape."""
+    """The tolerance from its parts; all tensors have one shape. `scale` is the (centre, largest, spread) of the whole
+    output where these tensors are a part of it."""
     rel, steps = TOLERANCE.get(native.dtype, TOLERANCE[torch.float32])
     wanted = exact.double()
     known = torch.isfinite(wanted) & torch.isfinite(native)
@@ -77,10 +79,7 @@ def bound(
     if finite.numel() == 0:
         return torch.zeros_like(wanted)
     info = torch.finfo(native.dtype)
-    centre, largest = float(finite.mean()), float(finite.abs().max())
-    rms = float((finite / largest).square().mean().sqrt()) * largest if largest else 0.0
-    spread = float(((finite - centre) / largest).square().mean().sqrt()) * largest if largest else 0.0
-    spread = max(spread, 0.05 * rms)
+    centre, largest, spread = scale or scale_of(finite)
     size = (wanted - centre).abs() + spread
     exactly = is_double and exact.dtype == torch.float64
     if not exactly and native.dtype == torch.float32:
@@ -98,6 +97,14 @@ def bound(
         allowed += torch.clamp(1e-4 * size, max=4 * info.eps)
     floor = info.tiny if native.dtype != torch.float16 else info.smallest_normal / 1024
     return torch.nan_to_num(allowed, nan=0.0) + floor
+
+
+def scale_of(finite: torch.Tensor) -> tuple[float, float, float]:
+    """(centre, largest size, spread) of an output's finite elements, float64."""
+    centre, largest = float(finite.mean()), float(finite.abs().max())
+    rms = float((finite / largest).square().mean().sqrt()) * largest if largest else 0.0
+    spread = float(((finite - centre) / largest).square().mean().sqrt()) * largest if largest else 0.0
+    return centre, largest, max(spread, 0.05 * rms)
 
 
 def wrong_elements(expected: Expected, number: int, got: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -12,18 +12,19 @@ import torch
 def flatten(value: Any) -> tuple[Any, list[torch.Tensor]]:
     """Nesting with tensors replaced by a mark, and the tensors in order; lists and tuples count as the same."""
     tensors: list[torch.Tensor] = []
+    return _visited(value, tensors), tensors
 
-    def visit(item: Any) -> Any:
-        if isinstance(item, torch.Tensor):
-            tensors.append(item.detach())
-            return ["tensor"]
-        if isinstance(item, (list, tuple)):
-            return ["sequence", [visit(part) for part in item]]
-        if isinstance(item, dict):
-            return ["dict", {str(key): visit(part) for key, part in item.items()}]
-        return ["value", item if isinstance(item, (int, float, str, bool, type(None))) else repr(item)]
 
-    return visit(value), tensors
+def _visited(item: Any, tensors: list[torch.Tensor]) -> Any:
+    # No closure: one that calls itself is a cycle, and its tensors would live until the collector runs.
+    if isinstance(item, torch.Tensor):
+        tensors.append(item.detach())
+        return ["tensor"]
+    if isinstance(item, (list, tuple)):
+        return ["sequence", [_visited(part, tensors) for part in item]]
+    if isinstance(item, dict):
+        return ["dict", {str(key): _visited(part, tensors) for key, part in item.items()}]
+    return ["value", item if isinstance(item, (int, float, str, bool, type(None))) else repr(item)]
 
 
 def mapped(

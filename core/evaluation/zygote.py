@@ -6,7 +6,8 @@ Invariants: it runs no torch operation before a fork (a child would hang in the 
 job, so its memory, which every child inherits, holds nothing secret; its environment is made from nothing; it has one
 child at a time and reports a child's end only when the child's whole process tree is gone.
 
-Run by `core.evaluation.spawn`, as `kind` interpret (TRITON_INTERPRET=1) or compile.
+Run by `core.evaluation.spawn`, as `kind` interpret (TRITON_INTERPRET=1), compile, or gpu (no CUDA context before a
+fork; the job is a socket).
 """
 
 import contextlib
@@ -21,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from core.evaluation import linux, sandbox
+from core.evaluation import gpu_walls, linux, sandbox
 from core.evaluation.harness import CONFINED
 
 JOB_FD, RESULT_FD = 3, 4
@@ -82,6 +83,11 @@ def _work(kind: str) -> Any:
 
         compile_child.warm()
         return compile_child.run
+    if kind == "gpu":
+        from core.evaluation import gpu_child
+
+        gpu_child.warm()
+        return gpu_child.run
     from core.evaluation import interpreter, pair, remote
 
     interpreter.install()
@@ -162,7 +168,9 @@ def _serve(control: socket.socket, start: Start, work: Any) -> None:
     sandbox.note_address_space()
     folder = start.folder
     if namespaces:
-        folder = sandbox.build_jail(start.folder, _hidden())
+        gpu = start.kind == "gpu"
+        extra = [*gpu_walls.devices(), *gpu_walls.readable()] if gpu else []
+        folder = sandbox.build_jail(start.folder, _hidden(), [path for path in extra if path != "/proc"], proc=gpu)
     else:
         linux.become_subreaper()
     decoder = msgspec.msgpack.Decoder(Spawn | Kill)

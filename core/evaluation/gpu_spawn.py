@@ -1,0 +1,108 @@
+"""The trusted side's handle on GPU children: a zygote of kind `gpu`, one child at a time, orders with a deadline.
+
+A child that raises, dies, is too late or speaks nonsense is the candidate's doing: `ChildFailed` with the words for it.
+A zygote that is gone is ours: `ZygoteError`.
+"""
+
+import contextlib
+import os
+import socket
+import time
+from typing import Any
+
+import msgspec
+
+from core.evaluation import sandbox, scratch, zygote
+from core.evaluation.gpu_wire import Wire, WireClosed
+from core.evaluation.harness import CONFINED
+from core.evaluation.spawn import Zygote, ZygoteError
+
+_WALLS_S = 20.0
+_END_S = 20.0
+
+
+class ChildFailed(Exception):
+    """The candidate's process raised (`error`), or ended (`code`), or was stopped after its time (`timed_out`)."""
+
+    def __init__(
+        self, doing: str, error: dict[str, Any] | None = None, code: int | None = None, timed_out: bool = False
+    ) -> None:
+        super().__init__(f"{doing}: {error or ('timed out' if timed_out else f'ended with {code}')}")
+        self.doing, self.error, self.code, self.timed_out = doing, error, code, timed_out
+
+
+class GpuZygote(Zygote):
+    """A zygote whose children hold a GPU."""
+
+    def __init__(self, walls: sandbox.Walls, slot: int) -> None:
+        super().__init__("gpu", walls, slot)
+        self._wire: Wire | None = None
+        self.deadline = 0.0
+
+    def begin(self, limits: sandbox.Limits) -> None:
+        """Fork a child and wait for its walls; its time begins."""
+        self.wait_ready()
+        assert self._control is not None and self._wire is None
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        quiet = os.open(os.devnull, os.O_WRONLY)
+        try:
+            if self._outer:
+                scratch.renew(self._outer, self._uid, limits.tmp_mb)
+            spawn = msgspec.msgpack.encode(zygote.Spawn(limits=limits))
+            socket.send_fds(self._control, [spawn], [theirs.fileno(), theirs.fileno(), quiet])
+        except OSError as error:
+            raise ZygoteError(f"the gpu zygote is gone: {error}") from error
+        finally:
+            theirs.close()
+            os.close(quiet)
+        self._wire = Wire(ours)
+        if self._wire.first_byte(_WALLS_S) != CONFINED:
+            self.end()
+            raise ZygoteError("the candidate's sandbox could not be built (see the zygote's stderr)")
+        self.deadline = time.monotonic() + limits.wall_s
+
+    def ask(self, command: str, *arguments: Any, descriptors: tuple[int, ...] = ()) -> Any:
+        """One order and its answer; raises ChildFailed, after which the child is gone."""
+        assert self._wire is not None
+        try:
+            self._wire.send([command, *arguments], descriptors)
+            reply, received = self._wire.receive(max(0.001, self.deadline - time.monotonic()))
+            for number in received:
+                os.close(number)
+        except TimeoutError:
+            self.end()
+            raise ChildFailed(command, timed_out=True) from None
+        except WireClosed:
+            raise ChildFailed(command, code=self.end().code) from None
+        if isinstance(reply, list) and len(reply) == 2 and reply[0] == "done":
+            return reply[1]
+        self.end()
+        failed = isinstance(reply, list) and len(reply) == 2 and reply[0] == "failed" and isinstance(reply[1], dict)
+        raise ChildFailed(command, error=reply[1] if failed else {"type": "Garbled", "message": "no answer of ours"})
+
+    def end(self) -> zygote.Exited:
+        """End the child, whatever it does; how it ended."""
+        assert self._control is not None and self._wire is not None
+        self._wire.close()
+        self._wire = None
+        try:
+            self._control.send(msgspec.msgpack.encode(zygote.Kill()))
+            self._control.settimeout(_END_S)
+            report = self._control.recv(4096)
+        except OSError as error:
+            raise ZygoteError(f"the gpu zygote did not end its child: {error}") from error
+        finally:
+            self._control.settimeout(None)
+        if not report:
+            raise ZygoteError("the gpu zygote died")
+        return msgspec.msgpack.decode(report, type=zygote.Exited)
+
+    @property
+    def running(self) -> bool:
+        return self._wire is not None
+
+    def stop(self) -> None:
+        if self._wire is not None:
+            with contextlib.suppress(ZygoteError):
+                self.end()
+        super().stop()

@@ -1,0 +1,217 @@
+"""What clock readings say about a candidate's speed: plan, statistics, decisions. Pure; nothing is timed here.
+
+The protocol. Under one lease of the GPU, baseline (B) and candidate (C) run in blocks, B C C B or C B B C, so that a
+GPU that grows hotter or slower meets both alike. A block is a number of calls, each after a flush of the L2 cache and
+on the next one of several input sets. Every block is read by two clocks:
+
+    events   the child's CUDA events around each call: precise, but read by a process that runs the candidate's code
+    wall     the parent's clock from the order to the answer that the device is idle, less the same block of flushes
+             alone, by the number of calls: coarse, can't be forged, sees work on streams that the events miss
+
+The events count where the wall confirms them (`agreed`), else the slower one. The speedup is the median of the rounds'
+ratios' bootstrap; a reward takes the lower end of its interval. No time counts as less than the roofline allows.
+All times are in milliseconds but budgets (`_s`).
+"""
+
+import math
+import random
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+Side = Literal["baseline", "candidate"]
+
+WALL_RATIO, WALL_SLACK_MS = 1.10, 0.02
+"""The wall may exceed the events by a tenth and 20 µs per call: what a launch costs on an idle stream."""
+MOST_DRIFT = 0.05
+"""Between the baseline's first and last blocks; beyond it the measurement is made again."""
+OUTLIER = 1.5
+"""A call that took this many medians was disturbed."""
+MOST_OUTLIERS = 0.2
+LEVEL = 0.95
+RESAMPLES = 1000
+
+
+class Protocol(msgspec.Struct, frozen=True, kw_only=True):
+    """How much is measured."""
+
+    rounds: int = 3
+    """Each is four blocks, two of either side."""
+    budget_s: float = 1.0
+    """GPU time of one measurement, both sides and flushes together."""
+    least_calls: int = 3
+    most_calls: int = 50
+    """Per block."""
+
+    def __post_init__(self) -> None:
+        if self.rounds < 2:
+            raise ValueError(f"rounds = {self.rounds}: at least 2, or there is no interval")
+        if not 1 <= self.least_calls <= self.most_calls:
+            raise ValueError(f"calls per block {self.least_calls} to {self.most_calls}: wanted 1 <= least <= most")
+        if not self.budget_s > 0:
+            raise ValueError(f"budget_s = {self.budget_s}: wanted seconds above 0")
+
+
+class Block(msgspec.Struct, frozen=True, kw_only=True):
+    """One side's calls in a row."""
+
+    side: Side
+    round: int
+    events_ms: tuple[float, ...]
+    """One reading per call, as the child says."""
+    wall_ms: float
+    """Per call, flushes taken off, as the parent's clock says."""
+
+
+class Agreed(msgspec.Struct, frozen=True, kw_only=True):
+    """One block's times as they count."""
+
+    times_ms: tuple[float, ...]
+    clock: Literal["events", "wall"]
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """What one measurement found."""
+
+    runtime_ms: float
+    """Median of the candidate's calls; never below the floor."""
+    baseline_ms: float
+    speedup: float
+    speedup_low: float
+    speedup_high: float
+    """Ends of the interval at `LEVEL`."""
+    floor_ms: float
+    roofline_share: float
+    """Floor over candidate's time, 1 at most."""
+    below_floor: bool
+    """The candidate read faster than the hardware allows; the floor counts."""
+    clock: Literal["events", "wall"]
+    """The candidate's clock; `wall` where it contradicted the events of half of the blocks."""
+    drift: float
+    """Baseline's last blocks over its first ones, less one."""
+    outliers: float
+    """Share of disturbed calls, either side."""
+    calls: int
+    """Of the candidate."""
+
+    @property
+    def steady(self) -> bool:
+        """Whether the GPU stayed the same while it was measured; else measure again."""
+        return abs(self.drift) <= MOST_DRIFT and self.outliers <= MOST_OUTLIERS
+
+
+def plan(rounds: int, rng: random.Random) -> list[tuple[int, Side]]:
+    """Blocks in order as (round, side): B C C B or C B B C in every round, by chance, so that none knows its turn."""
+    order: list[tuple[int, Side]] = []
+    for number in range(rounds):
+        first: Side = rng.choice(("baseline", "candidate"))
+        other: Side = "candidate" if first == "baseline" else "baseline"
+        order += [(number, side) for side in (first, other, other, first)]
+    return order
+
+
+def calls_per_block(protocol: Protocol, baseline_ms: float, candidate_ms: float, flush_ms: float) -> int:
+    """Calls per block that fit the budget, from one call's estimated times; the same for both sides."""
+    pair_s = (max(0.0, baseline_ms) + max(0.0, candidate_ms) + 2 * flush_ms) / 1e3
+    fits = int(protocol.budget_s / max(pair_s * 2 * protocol.rounds, 1e-9))
+    return max(protocol.least_calls, min(protocol.most_calls, fits))
+
+
+def flushed(total_ms: float, flush_ms: float, idle_ms: float, calls: int) -> float:
+    """The wall per call of a block that took `total_ms`, where one flush takes `flush_ms` and a block without calls
+    `idle_ms` (the way to the child and back); 0 where nothing is left."""
+    if calls < 1:
+        raise ValueError(f"a block of {calls} calls has no time")
+    return max(0.0, (total_ms - idle_ms) / calls - flush_ms)
+
+
+def agreed(events_ms: Sequence[float], wall_ms: float) -> Agreed:
+    """The clock that counts: events where the wall confirms their mean, else the wall for every call.
+
+    The mean, since the wall is one: a block whose slow calls the median would drop does not look forged.
+    """
+    readings = [float(reading) for reading in events_ms]
+    plausible = bool(readings) and all(math.isfinite(reading) and reading > 0 for reading in readings)
+    if plausible and wall_ms <= WALL_RATIO * (sum(readings) / len(readings)) + WALL_SLACK_MS:
+        return Agreed(times_ms=tuple(readings), clock="events")
+    return Agreed(times_ms=(max(wall_ms, 1e-6),) * max(1, len(readings)), clock="wall")
+
+
+def ratio_interval(
+    baseline: Sequence[Sequence[float]],
+    candidate: Sequence[Sequence[float]],
+    rng: np.random.Generator,
+    resamples: int = RESAMPLES,
+) -> tuple[float, float]:
+    """Interval at `LEVEL` of median baseline over median candidate: rounds are drawn with replacement, then calls in
+    each, the same rounds for both sides. `baseline[r]` and `candidate[r]` are round r's times."""
+    if len(baseline) != len(candidate) or not all((*baseline, *candidate)):
+        raise ValueError("wanted as many rounds of either side, none empty")
+    rounds = rng.integers(0, len(baseline), (resamples, len(baseline)))
+    medians = [np.median(_drawn(side, rounds, rng), axis=1) for side in (baseline, candidate)]
+    ratios = medians[0] / medians[1]
+    tail = (1 - LEVEL) / 2
+    low, high = np.quantile(ratios, [tail, 1 - tail])
+    return float(low), float(high)
+
+
+def _drawn(side: Sequence[Sequence[float]], rounds: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Times of the drawn `rounds` [resamples, rounds]: from each as many calls as the shortest round has."""
+    each = min(map(len, side))
+    sizes = np.array([len(times) for times in side])
+    held = np.zeros((len(side), sizes.max()))
+    for number, times in enumerate(side):
+        held[number, : len(times)] = times
+    picks = (rng.random((*rounds.shape, each)) * sizes[rounds][:, :, None]).astype(int)
+    return held[rounds[:, :, None], picks].reshape(len(rounds), -1)
+
+
+def roofline_floor_ms(
+    read_bytes: float, written_bytes: float, dot_flops: float, gb_per_s: float, matrix_tflops: float, l2_bytes: float
+) -> float:
+    """What no kernel beats after a flush: inputs come from memory, outputs beyond the L2 cache go to it, and the matrix
+    units do the matrix operations."""
+    moved = read_bytes + max(0.0, written_bytes - l2_bytes)
+    return max(moved / gb_per_s * 1e-6, dot_flops / matrix_tflops * 1e-9)
+
+
+def measured(blocks: Sequence[Block], floor_ms: float, rng: np.random.Generator) -> Measured:
+    """The decision. `blocks` hold at least one of either side in every round."""
+    sides: dict[str, list[tuple[int, Agreed]]] = {"baseline": [], "candidate": []}
+    for block in blocks:
+        sides[block.side].append((block.round, agreed(block.events_ms, block.wall_ms)))
+    rounds = sorted({block.round for block in blocks})
+    times: dict[str, list[list[float]]] = {
+        side: [[t for number, block in found if number == wanted for t in block.times_ms] for wanted in rounds]
+        for side, found in sides.items()
+    }
+    flat = {side: [t for part in parts for t in part] for side, parts in times.items()}
+    if not flat["baseline"] or not flat["candidate"]:
+        raise ValueError("wanted blocks of both sides")
+    baseline, candidate = float(np.median(flat["baseline"])), float(np.median(flat["candidate"]))
+    low, high = ratio_interval(times["baseline"], times["candidate"], rng)
+    below = candidate < floor_ms
+    if below:
+        scale = candidate / floor_ms
+        candidate, low, high = floor_ms, low * scale, high * scale
+    ordered = [np.median(block.times_ms) for _, block in sides["baseline"]]
+    third = max(1, len(ordered) // 3)
+    walls = sum(block.clock == "wall" for _, block in sides["candidate"])
+    middle = {side: float(np.median(found)) for side, found in flat.items()}
+    disturbed = sum(t > OUTLIER * middle[side] for side, found in flat.items() for t in found)
+    return Measured(
+        runtime_ms=candidate,
+        baseline_ms=baseline,
+        speedup=baseline / candidate,
+        speedup_low=min(low, baseline / candidate),
+        speedup_high=max(high, baseline / candidate),
+        floor_ms=floor_ms,
+        roofline_share=min(1.0, floor_ms / candidate),
+        below_floor=below,
+        clock="wall" if 2 * walls >= len(sides["candidate"]) else "events",
+        drift=float(np.median(ordered[-third:]) / np.median(ordered[:third])) - 1,
+        outliers=disturbed / (len(flat["baseline"]) + len(flat["candidate"])),
+        calls=len(flat["candidate"]),
+    )

@@ -1,0 +1,69 @@
+"""Comparison in parts gives what comparison of the whole gives."""
+
+import pytest
+import torch
+
+from core.evaluation import trees
+from core.evaluation.device_reference import DeviceReference
+from core.evaluation.tolerance import scale_of
+
+ROWS = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return {body}
+def get_inputs():
+    return [torch.randn(64, 96) * 3 + 5]
+def get_init_inputs():
+    return []
+"""
+
+
+def _reference(body, part):
+    reference = DeviceReference(ROWS.format(body=body), "t", "full", "cpu", part)
+    inputs = reference.inputs(7)
+    reference.learn(inputs)
+    return reference, inputs
+
+
+def test_rows_are_taken_apart_only_where_they_are_independent():
+    assert _reference("torch.softmax(x, dim=1)", 512)[0]._by_rows
+    assert not _reference("torch.softmax(x, dim=0)", 512)[0]._by_rows
+    assert not _reference("x - x.mean()", 512)[0]._by_rows
+    assert not _reference("torch.relu(x)", 1 << 20)[0]._by_rows
+
+
+def test_the_scale_of_parts_is_that_of_the_whole():
+    reference, inputs = _reference("torch.relu(x) * 2", 512)
+    (found,) = reference.scales(inputs)
+    assert found == pytest.approx(scale_of(torch.relu(inputs[0][0].double()) * 2), rel=1e-9)
+
+
+@pytest.mark.parametrize("part", [512, 1 << 20])
+@pytest.mark.parametrize(("off", "right"), [(1e-7, True), (1e-2, False), (float("nan"), False)])
+def test_one_wrong_element_is_found_in_parts_and_whole(part, off, right):
+    reference, inputs = _reference("torch.sigmoid(x)", part)
+    got = torch.sigmoid(inputs[0][0])
+    got[41, 17] += off
+    places = [torch.arange(0, got.numel(), 100)]
+    finding, samples = reference.check(inputs, [got], places)
+    assert (finding is None) == right
+    if right:
+        wanted = torch.sigmoid(inputs[0][0].double()).flatten()[places[0]]
+        assert torch.allclose(samples[0].wanted, wanted, rtol=1e-12)
+        assert bool((samples[0].allowed > 0).all())
+
+
+def test_flattened_tensors_are_freed_at_once():
+    import gc
+    import weakref
+
+    gc.disable()
+    try:
+        tensor = torch.zeros(4)
+        _, found = trees.flatten([tensor, {"a": tensor}])
+        alive = weakref.ref(found[0])
+        del found
+        assert alive() is None
+    finally:
+        gc.enable()

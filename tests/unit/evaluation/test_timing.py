@@ -1,0 +1,169 @@
+"""Decisions on clock readings: which clock counts, what the interval holds, what a forged reading earns."""
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.evaluation import timing
+from core.evaluation.timing import Block, Protocol
+
+TIMES = st.floats(min_value=0.001, max_value=1e3)
+
+
+def _blocks(baseline_ms, candidate_ms, rng, rounds=3, calls=8, noise=0.01, events=None):
+    """Blocks of an honest child whose calls take about these times; `events` is what it says instead."""
+    found = []
+    for number, side in timing.plan(rounds, random.Random(1)):
+        true = baseline_ms if side == "baseline" else candidate_ms
+        times = true * (1 + noise * rng.standard_normal(calls))
+        said = tuple(times) if events is None or side == "baseline" else (events,) * calls
+        found.append(Block(side=side, round=number, events_ms=said, wall_ms=float(times.mean())))
+    return found
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(2, 8), st.integers(0, 1000))
+def test_plan_alternates_sides_in_every_round(rounds, seed):
+    order = timing.plan(rounds, random.Random(seed))
+    for number in range(rounds):
+        sides = [side for at, side in order if at == number]
+        assert sides[0] == sides[3] != sides[1] == sides[2]
+
+
+def test_both_orders_of_a_round_are_drawn():
+    assert {timing.plan(2, random.Random(seed))[0][1] for seed in range(20)} == {"baseline", "candidate"}
+
+
+@settings(deadline=None, max_examples=30)
+@given(TIMES, TIMES, st.floats(0.0, 1.0), st.floats(0.1, 10))
+def test_calls_keep_the_budget_or_the_least(baseline, candidate, flush, budget):
+    protocol = Protocol(budget_s=budget)
+    calls = timing.calls_per_block(protocol, baseline, candidate, flush)
+    assert protocol.least_calls <= calls <= protocol.most_calls
+    spent_s = calls * 2 * protocol.rounds * (baseline + candidate + 2 * flush) / 1e3
+    assert calls == protocol.least_calls or spent_s <= budget * 1.0001
+
+
+def test_slow_calls_get_the_least_number_and_fast_ones_the_most():
+    protocol = Protocol(budget_s=1.0)
+    assert timing.calls_per_block(protocol, 500.0, 500.0, 0.1) == protocol.least_calls
+    assert timing.calls_per_block(protocol, 0.01, 0.01, 0.1) == protocol.most_calls
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(TIMES, min_size=1, max_size=20), TIMES)
+def test_no_reading_makes_a_call_faster_than_the_wall_allows(events, wall):
+    times = timing.agreed(events, wall).times_ms
+    mean = sum(times) / len(times)
+    assert mean * timing.WALL_RATIO + timing.WALL_SLACK_MS >= wall * 0.9999
+    assert len(times) == len(events)
+
+
+@settings(deadline=None, max_examples=30)
+@given(TIMES, st.floats(0.0, 0.05))
+def test_honest_events_count(true, overhead):
+    assert timing.agreed((true, true), true * (1 + overhead)).clock == "events"
+
+
+@pytest.mark.parametrize("events", [(float("nan"), 1.0), (float("inf"), 1.0), (-1.0, 1.0), (0.0, 1.0), ()])
+def test_impossible_events_never_count(events):
+    agreed = timing.agreed(events, 2.0)
+    assert agreed.clock == "wall" and set(agreed.times_ms) == {2.0}
+
+
+def test_work_on_another_stream_is_seen_by_the_wall():
+    measured = timing.measured(_blocks(2.0, 2.0, np.random.default_rng(0), events=0.001), 0.0, np.random.default_rng(1))
+    assert measured.clock == "wall"
+    assert measured.speedup == pytest.approx(1.0, rel=0.03)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.floats(0.1, 10), st.floats(0.2, 5))
+def test_the_interval_holds_the_true_ratio_of_steady_times(baseline, ratio):
+    rng = np.random.default_rng(3)
+    measured = timing.measured(_blocks(baseline, baseline / ratio, rng, noise=0.002), 0.0, np.random.default_rng(4))
+    assert measured.speedup_low <= measured.speedup <= measured.speedup_high
+    assert measured.speedup_low == pytest.approx(ratio, rel=0.02)
+    assert measured.speedup_high == pytest.approx(ratio, rel=0.02)
+    assert measured.steady
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.floats(0.01, 0.2))
+def test_noise_widens_the_interval_downwards(noise):
+    quiet, loud = (
+        timing.measured(_blocks(1.0, 0.5, np.random.default_rng(5), noise=n), 0.0, np.random.default_rng(6))
+        for n in (noise / 20, noise)
+    )
+    assert loud.speedup_low < quiet.speedup_low
+
+
+def test_the_interval_depends_on_its_generator_alone():
+    blocks = _blocks(1.0, 0.5, np.random.default_rng(7))
+    first, second = (timing.measured(blocks, 0.0, np.random.default_rng(8)) for _ in range(2))
+    assert first == second
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.floats(0.05, 0.9))
+def test_nothing_is_faster_than_the_floor(share):
+    floor = 1.0
+    measured = timing.measured(_blocks(4.0, share * floor, np.random.default_rng(9)), floor, np.random.default_rng(2))
+    assert measured.below_floor and measured.runtime_ms == floor
+    assert measured.speedup_high <= 4.0 * 1.05
+    assert measured.roofline_share == 1.0
+
+
+def test_drift_and_outliers_make_it_unsteady():
+    rng = np.random.default_rng(10)
+    blocks = _blocks(1.0, 0.5, rng)
+    growing = [
+        Block(side=b.side, round=b.round, events_ms=tuple(t * (1 + 0.02 * i) for t in b.events_ms),
+              wall_ms=b.wall_ms * (1 + 0.02 * i))
+        for i, b in enumerate(blocks)
+    ]  # fmt: skip
+    assert not timing.measured(growing, 0.0, rng).steady
+    noisy = []
+    for b in blocks:
+        times = tuple(t * (3 if n % 3 == 0 else 1) for n, t in enumerate(b.events_ms))
+        noisy.append(Block(side=b.side, round=b.round, events_ms=times, wall_ms=b.wall_ms))
+    assert not timing.measured(noisy, 0.0, rng).steady
+
+
+def test_alternation_cancels_a_linear_drift():
+    blocks = []
+    for index, (number, side) in enumerate(timing.plan(4, random.Random(11))):
+        time = (1.0 if side == "baseline" else 0.5) * (1 + 0.01 * index)
+        blocks.append(Block(side=side, round=number, events_ms=(time,) * 5, wall_ms=time))
+    assert timing.measured(blocks, 0.0, np.random.default_rng(0)).speedup == pytest.approx(2.0, rel=0.02)
+
+
+def test_the_floor_counts_what_must_come_from_memory():
+    assert timing.roofline_floor_ms(4e9, 4e9, 0, 4000, 500, 0) == pytest.approx(2.0)
+    assert timing.roofline_floor_ms(4e9, 30e6, 0, 4000, 500, 50e6) == pytest.approx(1.0)
+    assert timing.roofline_floor_ms(1e6, 1e6, 5e12, 4000, 500, 0) == pytest.approx(10.0)
+
+
+def test_flushes_and_the_way_to_the_child_are_taken_off():
+    assert timing.flushed(total_ms=10.5, flush_ms=0.1, idle_ms=0.5, calls=10) == pytest.approx(0.9)
+    assert timing.flushed(total_ms=1.0, flush_ms=0.5, idle_ms=0.5, calls=10) == 0.0
+    with pytest.raises(ValueError, match="0 calls"):
+        timing.flushed(1.0, 0.1, 0.1, 0)
+
+
+@pytest.mark.parametrize(
+    "bad", [{"rounds": 1}, {"least_calls": 0}, {"least_calls": 9, "most_calls": 3}, {"budget_s": 0.0}]
+)
+def test_a_protocol_that_measures_nothing_is_refused(bad):
+    with pytest.raises(ValueError, match=r"wanted|at least"):
+        Protocol(**bad)
+
+
+def test_rounds_without_one_side_are_refused():
+    with pytest.raises(ValueError, match="rounds"):
+        timing.ratio_interval([[1.0]], [[1.0], [2.0]], np.random.default_rng(0))
+    with pytest.raises(ValueError, match="both sides"):
+        timing.measured([Block(side="baseline", round=0, events_ms=(1.0,), wall_ms=1.0)], 0.0, np.random.default_rng(0))
