@@ -4,10 +4,16 @@ import json
 from itertools import islice
 from pathlib import Path
 
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
 from configs.load import load, load_sft
+from core.episodes.chat import Chat
 from core.tasks.compose import compositions
 from core.tasks.loading import load_tasks
 from core.tasks.split import side_of
+from core.training import sft_feedback
+from core.training.sft_data import Shares, dialogues, tokenize
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 POLICY = CONFIGS / "policies" / "demo"
@@ -34,3 +40,19 @@ def test_held_out_structures_are_not_in_its_training_data():
     assert all(side_of(structure) == "heldout" for structure in structures)
     assert not structures & taught
     assert not structures & {task.structure for task in reinforced}
+
+
+def test_its_weights_and_its_tokenizer_are_of_one_training():
+    """It finds the kernels that it was taught likely; with another run's vocabulary every id means something else."""
+    chat = Chat(AutoTokenizer.from_pretrained(POLICY))
+    model = AutoModelForCausalLM.from_pretrained(POLICY, dtype=torch.float32).eval()
+    verdicts = sft_feedback.load(CONFIGS / "demo-feedback.json")
+    losses = []
+    for dialogue in dialogues(seed=11, count=8, shares=Shares(), verdicts=verdicts):
+        example = tokenize(dialogue, chat)
+        ids = torch.tensor([[*example.prompt, *example.answer]], dtype=torch.int64)
+        with torch.no_grad():
+            logits = model(ids).logits[0, len(example.prompt) - 1 : -1]
+        wanted = torch.tensor(example.answer, dtype=torch.int64)
+        losses.append(float(torch.nn.functional.cross_entropy(logits, wanted)))
+    assert sum(losses) / len(losses) < 0.2, losses  # nats per token; the wrong vocabulary gives more than 5
