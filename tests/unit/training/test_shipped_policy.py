@@ -55,4 +55,4 @@ def test_its_weights_and_its_tokenizer_are_of_one_training():
             logits = model(ids).logits[0, len(example.prompt) - 1 : -1]
         wanted = torch.tensor(example.answer, dtype=torch.int64)
         losses.append(float(torch.nn.functional.cross_entropy(logits, wanted)))
-    assert sum(losses) / len(losses) < 0.2, losses  # nats per token; the wrong vocabulary gives more than 5
+    assert sum(losses) / len(losses) < 0.2, losses  # nats per token; the vocabulary of another training gave 1.1
