@@ -175,7 +175,7 @@ class Executor:
                     return int(number)
                 case ["D", ref, shape, strides, block, padding]:
                     return TensorDescriptor(self.storages.tensor(ref), shape, strides, block, padding)
-            return self.operators._special(part)
+            return self.operators.special(part)
 
         return link.decode(value, special)
 

@@ -106,9 +106,10 @@ class Operators:
         self._resolved: dict[str, Any] = {}
 
     def decode(self, value: Any) -> Any:
-        return link.decode(value, self._special)
+        return link.decode(value, self.special)
 
-    def _special(self, value: list[Any]) -> Any:
+    def special(self, value: list[Any]) -> Any:
+        """A value of the kinds that `link` does not know: tensors first."""
         match value:
             case ["t", *_]:
                 return self.storages.tensor(value)
