@@ -59,17 +59,19 @@ REFUSED = {
 FORKS = {"fork": (57, -1), "vfork": (58, -1), "execve": (59, 221), "execveat": (322, 281)}
 MEMORY = {"memfd_create": (319, 279), "memfd_secret": (447, 447), "vmsplice": (278, 75)}
 """Memory that no limit on the address space counts: files without a name, pages held by pipes."""
-NEEDED_BY_GPU: frozenset[str] = frozenset()
-"""Calls that NVIDIA's driver can't do without. Not known yet: under this filter cuInit answers 304 (driver 580.159), so
-GPU children run without one until `tests/gpu/needed_calls.py` has been run on a GPU and its answer stands here."""
+NEEDED_BY_GPU: frozenset[str] = frozenset({"bind", "listen", "socket"})
+"""Calls that NVIDIA's driver can't do without (580.159: cuInit answers 304): it listens on a Unix socket of its own. Of
+sockets only AF_UNIX is let through, none for datagrams, which need no connection; connecting and accepting stay refused:
+it leads nowhere."""
+_AF_UNIX, _SOCK_DGRAM, _SOCK_TYPE = 1, 2, 0xF
 _CLONE, _CLONE3, _TGKILL, _PRLIMIT = (56, 220), (435, 435), (234, 131), (302, 261)
-_PRCTL, _FCNTL, _IOCTL = (157, 167), (72, 25), (16, 29)
+_PRCTL, _FCNTL, _IOCTL, _SOCKET = (157, 167), (72, 25), (16, 29), (41, 198)
 _PRCTL_REFUSED = {"PR_SET_PDEATHSIG": 1, "PR_SET_DUMPABLE": 4, "PR_SET_MM": 35, "PR_SET_PTRACER": 0x59616D61}
 _FCNTL_REFUSED = {"F_SETOWN": 8, "F_SETSIG": 10, "F_SETOWN_EX": 15}
 """With O_ASYNC the kernel sends a signal of one's choice, SIGKILL too, to the process named."""
 _IOCTL_REFUSED = {"FIOSETOWN": 0x8901, "SIOCSPGRP": 0x8902, "TIOCSTI": 0x5412, "TIOCLINUX": 0x541C}
 
-_LOAD, _EQUAL, _ANY_BIT, _RETURN = 0x20, 0x15, 0x45, 0x06
+_LOAD, _EQUAL, _ANY_BIT, _RETURN, _AND = 0x20, 0x15, 0x45, 0x06, 0x54
 _NUMBER, _ARCH = 0, 4
 
 
@@ -107,6 +109,8 @@ def _program(kind: Filter, threads: bool) -> list[tuple[int, int, int, int]]:
         refused.update(MEMORY)
     if kind == "gpu":
         refused = {name: numbers for name, numbers in refused.items() if name not in NEEDED_BY_GPU}
+        code += _when(_SOCKET[column], 0, [(_EQUAL, 1, 0, _AF_UNIX), refuse])
+        code += _when(_SOCKET[column], 1, [(_AND, 0, 0, _SOCK_TYPE), (_EQUAL, 0, 1, _SOCK_DGRAM), refuse])
     for numbers in refused.values():
         if numbers[column] >= 0:
             code += [(_EQUAL, 0, 1, numbers[column]), refuse]

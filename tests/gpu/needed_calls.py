@@ -2,7 +2,7 @@
 
 Each try is a process of its own under the `compile` filter less some names: start the driver, make a context, allocate,
 fill, synchronise, pin. Names are allowed one by one as long as one gets further; else all are, and taken away again.
-The answer belongs into `core.evaluation.seccomp.NEEDED_BY_GPU` (prctl, fcntl, ioctl: its tests of arguments).
+The answer is `core.evaluation.seccomp.NEEDED_BY_GPU` (prctl, fcntl, ioctl: its tests of arguments).
 """
 
 import json
