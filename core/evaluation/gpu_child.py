@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from core.evaluation import device_memory, host_memory
+from core.evaluation import device_memory, gpu_profile, host_memory
 from core.evaluation.device_memory import Spec
 from core.evaluation.gpu_wire import Wire, WireClosed
 from core.evaluation.host import NotPlainError, describe_error, import_candidate, odd_type
@@ -230,3 +230,34 @@ class Child:
         self._output = None
         if self._device != "cpu":
             _empty_cache()
+
+    # --- honesty (gpu_profile, gpu_work) ---
+
+    def _watch(self, tools: dict[str, Any] | None) -> None:
+        """Before the import: hold launches back when told to; with `tools`, build CUDA C++ (cuda_on_gpu)."""
+        self._watching = gpu_profile.Watch()
+        self._watching.install()
+        if tools is not None:
+            from core.evaluation import cuda_on_gpu
+
+            cuda_on_gpu.install(tools, self._folder, self._watching)
+
+    def _poison(self, sizes: list[int]) -> int:
+        self._output = None
+        return gpu_profile.poison(self._device, sizes)
+
+    def _profile(self, calls: int, first: int, positions: list[Any], samples: list[Any]) -> list[Any]:
+        """What ran on the device in `calls` forwards, done as `block` does them, and in their flushes and samples
+        alone; no forward with 0 calls, which only makes the profiler ready."""
+        if calls:
+            self._block(1, first, 0, positions, samples)
+        alone = gpu_profile.rows(self._device, lambda: self._flushes(calls, positions, samples))
+        self._output = None
+        return [gpu_profile.rows(self._device, lambda: self._block(calls, first, -1, positions, samples)), alone]
+
+    def _ghost(self, number: int, training: bool) -> Any:
+        """As `call` without gradients, with nothing stored by the candidate's own kernels: the answer of `call` and
+        how many launches that were."""
+        with self._watching.holding_back():
+            answer = self._call(number, training, False)
+        return [answer, self._watching.held_back]
