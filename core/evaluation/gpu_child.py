@@ -84,6 +84,7 @@ class Child:
         self._arenas: dict[str, Any] = {}
         self._sets: list[tuple[list[Any], dict[str, Any]]] = []
         self._events: list[tuple[Any, Any]] = []
+        self._watching = gpu_profile.Watch()
 
     def _start(self, device: str) -> None:
         self._device = device
@@ -235,7 +236,6 @@ class Child:
 
     def _watch(self, tools: dict[str, Any] | None) -> None:
         """Before the import: hold launches back when told to; with `tools`, build CUDA C++ (cuda_on_gpu)."""
-        self._watching = gpu_profile.Watch()
         self._watching.install()
         if tools is not None:
             from core.evaluation import cuda_on_gpu
@@ -246,14 +246,19 @@ class Child:
         self._output = None
         return gpu_profile.poison(self._device, sizes)
 
-    def _profile(self, calls: int, first: int, positions: list[Any], samples: list[Any]) -> list[Any]:
-        """What ran on the device in `calls` forwards, done as `block` does them, and in their flushes and samples
-        alone; no forward with 0 calls, which only makes the profiler ready."""
-        if calls:
-            self._block(1, first, 0, positions, samples)
-        alone = gpu_profile.rows(self._device, lambda: self._flushes(calls, positions, samples))
+    def _profile(self, first: int, positions: list[Any], samples: list[Any]) -> list[Any]:
+        """What ran on the device in one forward, done as `block` does it, and in a flush and samples alone; how many
+        launches there were."""
+        before = self._watching.launched
+        block = gpu_profile.rows(self._device, lambda: self._block(1, first, 0, positions, samples))
+        launched = self._watching.launched - before
+        alone = gpu_profile.rows(self._device, lambda: self._flushes(1, positions, samples))
         self._output = None
-        return [gpu_profile.rows(self._device, lambda: self._block(calls, first, -1, positions, samples)), alone]
+        return [block, alone, launched]
+
+    def _profiler(self) -> None:
+        """Make the profiler ready, which takes a while once."""
+        gpu_profile.rows(self._device, lambda: None)
 
     def _ghost(self, number: int, training: bool) -> Any:
         """As `call` without gradients, with nothing stored by the candidate's own kernels: the answer of `call` and

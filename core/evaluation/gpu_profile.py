@@ -6,8 +6,10 @@ the same code as timed ones, so that a candidate has little to tell them apart b
 
     watch tools               before the import: hook Triton's launcher; build CUDA extensions with these tools
     poison sizes              fill memory that the allocator would hand out next
-    profile calls first ...   a block as timed ones are and its flushes alone: of each [busy µs, [[name, count, µs]]]
+    profile first ...         a block of one call as timed ones are, its flush alone, launches: [rows, rows, launches]
     ghost set training        forward without what the candidate's own kernels store: [output's structure, held back]
+
+`rows` is [busy µs, [[name, count, µs], ...], µs of kernels beside the flush].
 """
 
 import contextlib
@@ -31,6 +33,7 @@ class Watch:
 
     def __init__(self) -> None:
         self.ghost = False
+        self.launched = 0
         self.held_back = 0
         """Launches, or calls of extensions, whose stores did not count in the ghost run."""
 
@@ -42,6 +45,7 @@ class Watch:
 
         @functools.wraps(original)
         def launch(launcher: Any, *arguments: Any, **named: Any) -> Any:
+            self.launched += 1
             if self.ghost:
                 self.held_back += 1
                 return None
@@ -54,6 +58,7 @@ class Watch:
 
         @functools.wraps(function)
         def call(*arguments: Any, **named: Any) -> Any:
+            self.launched += 1
             if not self.ghost:
                 return function(*arguments, **named)
             given = [value for value in (*arguments, *named.values()) if isinstance(value, torch.Tensor)]
@@ -114,7 +119,7 @@ def poison(device: str, sizes: list[int]) -> int:
 
 
 def rows(device: str, work: Callable[[], None]) -> list[Any]:
-    """What ran while `work` did, by torch's profiler: [busy µs, [[name, count, µs], ...] by time].
+    """What ran while `work` did, by torch's profiler: [busy µs, [[name, count, µs], ...] by time, µs beside a flush].
 
     At most MOST_ROWS, what is beyond in one row without a name. Busy is the time in which anything ran: kernels side by
     side count once. On the CPU these are torch's operators, for tests of the way.
@@ -127,20 +132,29 @@ def rows(device: str, work: Callable[[], None]) -> list[Any]:
             torch.cuda.synchronize()
     counts: dict[str, int] = {}
     times: dict[str, float] = {}
-    spans: list[tuple[int, int]] = []
+    spans: list[tuple[int, int, str]] = []
     for event in profiler.profiler.kineto_results.events():
         if (event.device_type() == _host) != on_host or event.is_user_annotation():
             continue
         name = event.name()[:MOST_NAME_CHARS]
         counts[name] = counts.get(name, 0) + 1
         times[name] = times.get(name, 0.0) + event.duration_ns() / 1e3
-        spans.append((event.start_ns(), event.start_ns() + event.duration_ns()))
+        spans.append((event.start_ns(), event.start_ns() + event.duration_ns(), name))
     ranked = sorted(times, key=lambda name: -times[name])
     found: list[Any] = [[name, counts[name], times[name]] for name in ranked[:MOST_ROWS]]
     rest = ranked[MOST_ROWS:]
     if rest:
         found.append(["", sum(counts[name] for name in rest), sum(times[name] for name in rest)])
-    return [_union_us(spans), found]
+    return [_union_us([span[:2] for span in spans]), found, _beside_first_us(spans)]
+
+
+def _beside_first_us(spans: list[tuple[int, int, str]]) -> float:
+    """Time of kernels that ran beside the first one, the flush: the stream was idle before, and what a call does in
+    order comes after it."""
+    if not spans:
+        return 0.0
+    start, end, _ = min(spans)
+    return sum(max(0, min(end, e) - max(start, s)) for s, e, _ in spans) / 1e3 - (end - start) / 1e3
 
 
 def _union_us(spans: list[tuple[int, int]]) -> float:

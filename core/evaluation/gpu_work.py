@@ -41,6 +41,7 @@ _BUSY_OVER, _BUSY_OVER_MS = 1.35, 0.05
 """The device may seem this much busier in profiled calls than a timed call takes."""
 _IDLE_SHARE, _IDLE_MS, _LAUNCH_MS = 0.5, 2.0, 0.15
 """Of a call's time the device may be idle this share, or this long, or this long per kernel."""
+_BESIDE_MS, _BESIDE_SHARE = 0.003, 0.1
 _GHOST_SHARE = 0.95
 
 
@@ -56,6 +57,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
 class _Rows(msgspec.Struct, frozen=True, array_like=True):
     busy_us: float
     rows: list[Row]
+    beside_us: float
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,33 +66,38 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     busy_ms: float
     """Time in which anything ran."""
     rows: tuple[Row, ...]
+    beside_ms: float = 0.0
+    """Time of kernels that ran beside the flush that comes before the call."""
+    launches: int = 0
+    """Triton launches and calls of extensions that the child counted."""
 
     @property
     def total_us(self) -> float:
         return sum(row.us for row in self.rows)
 
 
-def read(answer: Any, calls: int) -> Profile | Finding:
-    """A child's answer to `profile`, less its flushes; a finding when it is none of ours."""
+def read(answer: Any) -> Profile | Finding:
+    """A child's answer to `profile`, less its flush; a finding when it is none of ours."""
     try:
-        block, alone = msgspec.convert(answer, tuple[_Rows, _Rows])
+        block, alone, launches = msgspec.convert(answer, tuple[_Rows, _Rows, int])
     except (msgspec.ValidationError, RecursionError):
         return _tampered("an answer of the profiler that is none of ours")
     known = [*block.rows, *alone.rows]
-    numbers = [block.busy_us, alone.busy_us, *(row.us for row in known), *(row.count for row in known)]
-    if max(len(block.rows), len(alone.rows)) > MOST_ROWS or not all(
-        0 <= n < 1e12 and math.isfinite(n) for n in numbers
-    ):
+    numbers = [block.busy_us, alone.busy_us, block.beside_us, *(row.us for row in known), *(row.count for row in known)]
+    if len(known) > MOST_ROWS or not all(0 <= n < 1e12 and math.isfinite(n) for n in numbers):
         return _tampered("an answer of the profiler that is none of ours")
     off = {row.name: row for row in alone.rows}
     rows = []
     for row in block.rows:
         less = off.get(row.name, Row("", 0, 0.0))
-        count = max(0.0, row.count - less.count)
-        if count:
-            us = max(0.0, row.us - less.us)
-            rows.append(Row(printable(row.name), count / calls, us / calls))
-    return Profile(busy_ms=max(0.0, block.busy_us - alone.busy_us) / calls / 1e3, rows=tuple(rows))
+        if row.count > less.count:
+            rows.append(Row(printable(row.name), row.count - less.count, max(0.0, row.us - less.us)))
+    return Profile(
+        busy_ms=max(0.0, block.busy_us - alone.busy_us) / 1e3,
+        rows=tuple(rows),
+        beside_ms=block.beside_us / 1e3,
+        launches=launches,
+    )
 
 
 class Names:
@@ -136,7 +143,11 @@ def check(
         top = _top(theirs)
         detail = f"The device ran {top}." if top else "Launch your kernel in forward, every time."
         return Finding(stage="launch", category="no_kernel", headline=_NO_KERNEL[backend == "cuda"], detail=detail)
-    return _fallback(theirs, mine, baseline) or (None if runtime_ms is None else _clocks(mine, runtime_ms))
+    return (
+        _fallback(theirs, mine, baseline)
+        or _beside(mine)
+        or (None if runtime_ms is None else _clocks(mine, runtime_ms))
+    )
 
 
 _NO_KERNEL = ("forward launched no Triton kernel of its own", "forward launched no __global__ kernel of its own")
@@ -167,6 +178,15 @@ def _fallback(theirs: list[Row], mine: Profile, baseline: Profile) -> Finding | 
     return None
 
 
+def _beside(mine: Profile) -> Finding | None:
+    """Work that does not wait for what was on the stream before the call is work that its clock does not see."""
+    if mine.beside_ms <= max(_BESIDE_MS, _BESIDE_SHARE * mine.total_us / 1e3):
+        return None
+    text = f"{mine.beside_ms:.3g} ms of a call's work run beside what came before it: a stream that is not joined"
+    detail = "side.wait_stream(current) before, current.wait_stream(side) after the work."
+    return _tampered(text, detail)
+
+
 def _clocks(mine: Profile, runtime_ms: float) -> Finding | None:
     """The profile against the parent's clock: what is shown must be what is timed."""
     if mine.busy_ms > _BUSY_OVER * runtime_ms + _BUSY_OVER_MS:
@@ -182,15 +202,16 @@ def _clocks(mine: Profile, runtime_ms: float) -> Finding | None:
     return None
 
 
-def ghost(share: float, held_back: int, mine: Profile, source: str, backend: str) -> Finding | None:
-    """A finding when `share` of the output is right although nothing that the own kernels stored was there.
+def ghost(share: float, held_back: int, mine: Profile) -> Finding | None:
+    """A finding when `share` of the output is right although nothing that the own kernels stored was there, or when
+    inputs that it has seen are answered without a launch.
 
-    Says nothing where not all of them could be held back: a CUDA graph replays them without a launch.
+    Says nothing where not all could be held back: a CUDA graph replays kernels without a launch.
     """
-    names = Names(source, backend)
-    launches = sum(row.count for row in mine.rows if names.own(row.name))
-    all_held = held_back >= launches - 1e-6 if backend == "triton" else held_back > 0
-    if not all_held or not held_back or share < _GHOST_SHARE:
+    if mine.launches and not held_back and share >= _GHOST_SHARE:
+        text = "the second call with the same inputs launched no kernel: the answer was remembered"
+        return Finding(stage="correctness", category="decoy_kernel", headline=text)
+    if not held_back or held_back < mine.launches or share < _GHOST_SHARE:
         return None
     headline = f"{share:.0%} of the output stays right without what your kernels store"
     return Finding(stage="correctness", category="decoy_kernel", headline=headline)
