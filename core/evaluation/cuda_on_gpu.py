@@ -45,6 +45,8 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
     arch: str
     """sm_90"""
     includes: list[str]
+    headers: list[str]
+    """Folders of every header that could be included."""
     libraries: list[str]
     """Folders of torch's libraries, then files to link."""
 
@@ -94,16 +96,17 @@ class Builder:
         folder = os.path.join(self._folder, f"build_{self._built}")
         os.makedirs(folder)
         texts: dict[str, str] = {}
-        parts = [self._host_part(extension, name, texts)]
-        if extension.cuda_sources:
-            parts.append(self._cuda_part(extension, name, texts))
+        parts = [self._cuda_part(extension, name, texts)] if extension.cuda_sources else []
+        parts.append(self._host_part(extension, name, texts))
         running = [(part, self._start(part, folder, few=True)) for part in parts]
         objects = []
         for part, process in running:
             code, output = self._wait(process)
-            if code and part.few:
+            if code and part.few and not cuda_child._certain(output, part.text, self._tools.headers):
                 code, output = self._wait(self._start(part, folder, few=False))
             if code:
+                for _, other in running:
+                    other.kill()
                 raise ExtensionError(self._told(output, texts))
             objects.append(os.path.join(folder, part.target))
         library = os.path.join(folder, f"{name}.so")
@@ -122,7 +125,7 @@ class Builder:
             bound = "".join(f'  m.def("{function}", &{function}, "{function}");\n' for function in extension.functions)
             text += f"\n{_PYBIND}PYBIND11_MODULE({name}, m) {{\n{bound}}}\n"
         flags = cuda_source.allowed_flags(extension.cflags)
-        command = [self._tools.cxx, "-c", "-fPIC", "-O1", *_common(name), *flags, *cuda_stage._standard(flags)]
+        command = [self._tools.cxx, "-c", "-fPIC", *_common(name), *flags, *cuda_stage._standard(flags)]
         return _Part("host.cpp", "host.o", text, [*command, "-o", "host.o"], True)
 
     def _cuda_part(self, extension: Extension, name: str, texts: dict[str, str]) -> "_Part":

@@ -32,6 +32,7 @@ def find(device: str, arch: str = "") -> dict[str, Any] | str:
         "cxx": tools.cxx,
         "arch": arch,
         "includes": [*tools.includes, *(path for path in tools.system_includes[:1] if path.endswith("/include"))],
+        "headers": [*tools.includes, *tools.system_includes],
         "libraries": [os.path.join(root, "lib"), runtime],
     }
 

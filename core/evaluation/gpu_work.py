@@ -5,7 +5,7 @@ C++ that it holds. All others, Inductor's too, are a library's, so an unknown na
 only moves bytes (copies, fills) counts for nobody while anything computes, as on the CPU tier.
 
 The profile comes from the candidate's process. What is checked against what that process can't forge: the device's busy
-time against the parent's measured runtime, both ways. What stays open is in docs/judge-known-gaps.md.
+time against the parent's measured runtime, both ways. What stays open is in docs/gpu-known-gaps.md.
 """
 
 import ast
