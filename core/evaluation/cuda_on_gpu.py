@@ -27,7 +27,7 @@ from core.evaluation.cuda_source import Extension
 from core.evaluation.findings import Finding
 
 WALL_S = 120.0
-"""For all compilers of one candidate; torch's whole headers take 20 to 40 s of processor time a file."""
+"""Torch's whole headers take 20 to 40 s of processor time a file."""
 _LINE = re.compile(r"\[line (\d+)\]$")
 _PYBIND = "#include <torch/csrc/utils/pybind.h>\n"
 _KEPT_CHARS = 64 * 1024
@@ -49,6 +49,8 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
     """Folders of every header that could be included."""
     libraries: list[str]
     """Folders of torch's libraries, then files to link."""
+    wall_s: float = WALL_S
+    """For all compilers of one candidate."""
 
 
 def install(tools: Any, folder: str, watch: Any) -> None:
@@ -83,7 +85,7 @@ class Builder:
 
     def __init__(self, tools: Tools, folder: str) -> None:
         self._tools, self._folder = tools, folder
-        self._until = time.monotonic() + WALL_S
+        self._until = time.monotonic() + tools.wall_s
         self._built = 0
 
     def build(self, extension: Extension) -> ModuleType:
@@ -154,7 +156,7 @@ class Builder:
             output, _ = process.communicate(timeout=max(0.1, self._until - time.monotonic()))
         except subprocess.TimeoutExpired:
             process.kill()
-            raise ExtensionError(f"the compilers did not finish within {WALL_S:g} s") from None
+            raise ExtensionError(f"the compilers did not finish within {self._tools.wall_s:g} s") from None
         return process.returncode, output[-_KEPT_CHARS:]
 
     def _told(self, output: str, texts: dict[str, str]) -> str:

@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 
-from core.evaluation import nvcc
+from core.evaluation import cuda_on_gpu, nvcc
 
 
-def find(device: str, arch: str = "") -> dict[str, Any] | str:
+def find(device: str, arch: str = "", wall_s: float = cuda_on_gpu.WALL_S) -> dict[str, Any] | str:
     """For `gpu_honesty.arrange`: cuda_on_gpu.Tools as plain data, or one line that says what is missing.
 
-    `arch` (sm_90) is that of `device` when it is left out.
+    `arch` (sm_90) is that of `device` when it is left out; `wall_s` is the compilers' time, on top of the candidate's.
     """
     tools = nvcc.find_toolchain()
     if isinstance(tools, str):
@@ -33,6 +33,7 @@ def find(device: str, arch: str = "") -> dict[str, Any] | str:
         "arch": arch,
         "includes": [*tools.includes, *(path for path in tools.system_includes[:1] if path.endswith("/include"))],
         "headers": [*tools.includes, *tools.system_includes],
+        "wall_s": wall_s,
         "libraries": [os.path.join(root, "lib"), runtime],
     }
 

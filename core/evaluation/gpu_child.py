@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from core.evaluation import device_memory, gpu_profile, host_memory
+from core.evaluation import cuda_on_gpu, device_memory, gpu_profile, host_memory
 from core.evaluation.device_memory import Spec
 from core.evaluation.gpu_wire import Wire, WireClosed
 from core.evaluation.host import NotPlainError, describe_error, import_candidate, odd_type
@@ -238,8 +238,6 @@ class Child:
         """Before the import: hold launches back when told to; with `tools`, build CUDA C++ (cuda_on_gpu)."""
         self._watching.install()
         if tools is not None:
-            from core.evaluation import cuda_on_gpu
-
             cuda_on_gpu.install(tools, self._folder, self._watching)
 
     def _poison(self, sizes: list[int]) -> int:
