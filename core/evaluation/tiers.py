@@ -2,7 +2,7 @@
 
     CPU tier    fail              -> that is the verdict; no GPU time is spent
                 pass              -> GPU tier: right at full size on real hardware, and how fast
-                can't tell        -> GPU tier: bfloat16 arithmetic, CUDA C++, graphs, what an interpreter is too slow for
+                can't tell        -> GPU tier: bfloat16 arithmetic, CUDA C++, graphs, what takes an interpreter too long
 
 A candidate can tell the tiers apart and behave otherwise in each; so the GPU tier asks again who did the work, and what
 passes has passed both. Without a GPU in the settings the CPU tier is all there is.
