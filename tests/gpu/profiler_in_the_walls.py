@@ -13,7 +13,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from core.evaluation import gpu_honesty, sandbox, seccomp
+from core.evaluation import sandbox, seccomp
 from core.evaluation.gpu_spawn import ChildFailed, GpuZygote
 
 CODE = """
@@ -106,7 +106,7 @@ def in_a_child() -> dict[str, Any]:
             sandbox.Limits(memory_mb=16384, wall_s=60, tmp_mb=512, threads=512, allow_processes=True, device=True)
         )
         zygote.ask("start", "cuda:0")
-        gpu_honesty.arrange(zygote)
+        zygote.ask("watch", None)
         zygote.ask("import", CANDIDATE)
         zygote.ask("construct", ["list", [["list", []], ["dict", {}]]])
         zygote.ask("inputs", [[["list", []], ["dict", {}]]])
@@ -118,7 +118,8 @@ def in_a_child() -> dict[str, Any]:
         block, alone, launches = zygote.ask("profile", 0, [], [])
         ghost = zygote.ask("ghost", 0, False)
         return {
-            "poisoned": filled, "ready_s": ready, "block": block, "alone": alone, "launches": launches, "ghost": ghost[1],
+            "poisoned": filled, "ready_s": ready, "block": block, "alone": alone, "launches": launches,
+            "held_back": ghost[1],
         }  # fmt: skip
     except ChildFailed as failed:
         return {"trouble": str(failed)}

@@ -21,6 +21,7 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
+PLACES = [torch.arange(0, 64 * 512, 64 * 512 // MAX_PLACES)]
 PLAIN = """
 import torch
 class ModelNew(torch.nn.Module):
@@ -71,11 +72,9 @@ def task():
 def begun(zygote, tools=None):
     if zygote.running:
         zygote.end()
-    zygote.begin(
-        sandbox.Limits(memory_mb=4096, wall_s=500, tmp_mb=512, threads=512, allow_processes=True)
-    )
+    zygote.begin(sandbox.Limits(memory_mb=4096, wall_s=500, tmp_mb=512, threads=512, allow_processes=True))
     zygote.ask("start", "cpu")
-    gpu_honesty.arrange(zygote, tools)
+    zygote.ask("watch", tools)
 
 
 def loaded(zygote, task, source):
@@ -94,14 +93,13 @@ def loaded(zygote, task, source):
 
 def test_profile_lists_what_a_call_runs_and_a_ghost_run_changes_nothing_without_kernels(zygote, task) -> None:
     out = loaded(zygote, task, PLAIN)
-    places = [torch.randint(0, 64 * 512, (MAX_PLACES,))]
-    found = gpu_honesty.profile(task, zygote, out, renewed=True)
+    found = gpu_honesty.profile(task, zygote, out, PLACES, renewed=True)
     assert isinstance(found, Profile)
     names = {row.name for row in found.rows}
     assert {"aten::exp", "aten::amax", "aten::sum"} <= names and "aten::softmax" not in names
-    share, held_back = gpu_honesty.ghost_share(task, zygote, out, places)
+    share, held_back = gpu_honesty.ghost_share(task, zygote, out, PLACES)
     assert (share, held_back) == (1.0, 0)
-    finding, profile = gpu_honesty.check(task, zygote, out, found, PLAIN, "triton", places)
+    finding, profile = gpu_honesty.check(task, zygote, out, found, PLAIN, "triton", PLACES)
     assert finding is not None and finding.category == "no_kernel" and profile is not None
     out.close()
 
@@ -110,9 +108,9 @@ def test_each_profile_is_of_values_that_are_new(zygote, task) -> None:
     remembers = PLAIN.replace("        e = ", "        if getattr(self, 'kept', None) == x.sum().item(): return x + 0\n"
                               "        self.kept = x.sum().item()\n        e = ")  # fmt: skip
     out = loaded(zygote, task, remembers)
-    found = gpu_honesty.profile(task, zygote, out, renewed=True)
+    found = gpu_honesty.profile(task, zygote, out, PLACES, renewed=True)
     assert isinstance(found, Profile) and "aten::exp" in {row.name for row in found.rows}
-    same = gpu_honesty.profile(task, zygote, out, renewed=False)
+    same = gpu_honesty.profile(task, zygote, out, PLACES, renewed=False)
     assert isinstance(same, Profile) and "aten::exp" not in {row.name for row in same.rows}
     out.close()
 
@@ -122,7 +120,7 @@ def test_a_ghost_run_that_raises_says_nothing(zygote, task) -> None:
         "        e = ", "        self.n = getattr(self, 'n', 0) + 1\n        1 / (2 - self.n)\n        e = "
     )
     out = loaded(zygote, task, counts)
-    assert gpu_honesty.ghost_share(task, zygote, out, [torch.zeros(1, dtype=torch.int64)]) == (0.0, 0)
+    assert gpu_honesty.ghost_share(task, zygote, out, PLACES) == (0.0, 0)
     out.close()
 
 
@@ -165,3 +163,17 @@ def test_fresh_memory_of_any_size_is_poisoned(size) -> None:
     gpu_profile.poison("cuda", [40 << 20])
     fresh = torch.empty(size // 4, device="cuda")
     assert bool(fresh.isnan().all())
+
+
+def test_one_object_for_a_stage(zygote, task) -> None:
+    """The whole sequence, the candidate standing for its own baseline."""
+    out = loaded(zygote, task, PLAIN)
+    honesty = gpu_honesty.Honesty("cpu")
+    honesty.arrange(zygote, "triton")
+    honesty.imported(zygote, 60.0)
+    honesty.renew_memory(zygote, task)
+    finding = honesty.after(task, zygote, out, zygote, out, PLAIN, "triton", PLACES, 1.0)
+    assert finding is not None and finding.category == "no_kernel" and "exp" in finding.detail
+    told = honesty.lines(PLAIN, "triton").splitlines()
+    assert [line.partition(":")[0] for line in told] == ["kernels", "eager"]
+    out.close()
