@@ -13,17 +13,22 @@ the same code as timed ones, so that a candidate has little to tell them apart b
 """
 
 import contextlib
+import ctypes
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
+from core.evaluation import device_memory
+
 MOST_ROWS = 200
 MOST_NAME_CHARS = 400
 MOST_POISON_BYTES = 24 * 2**30
 _NAN_BYTE = 0xFF
 """Repeated, it is NaN in every floating type and -1 in integers."""
+_SHARED_POOL = (0, 0)
+_snapshot = torch.cuda.memory_snapshot
 _profile, _activity = torch.profiler.profile, torch.profiler.ProfilerActivity
 _host = torch.autograd.DeviceType.CPU
 
@@ -92,27 +97,37 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 
 def poison(device: str, sizes: list[int]) -> int:
-    """Fill blocks of `sizes` bytes, and some small ones, with NaN and free them; answers with the bytes filled.
+    """Fill all memory that torch's allocator holds free with NaN, after making it hold blocks of `sizes` bytes and small
+    ones; answers with the bytes filled.
 
-    What forward then leaves unwritten, or reads unwritten, shows. Memory that it takes past torch's allocator is not
-    reached. A size that the device has no room for is left out.
+    What forward then leaves unwritten, or reads unwritten, shows. Memory that it takes past the allocator, or that the
+    allocator has to ask the driver for, is not reached. A size that the device has no room for is left out.
     """
     if device == "cpu":
         return 0
     free, _ = torch.cuda.mem_get_info()
     free += torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-    blocks: list[torch.Tensor] = []
-    # The allocator has a pool for up to 1 MiB and one above; each size is taken first from free blocks of its pool.
-    wanted = [*sorted(sizes, reverse=True), 64 << 20, *(4 << 20 for _ in range(4)), *(1 << 20 for _ in range(16))]
     room = min(free // 2, MOST_POISON_BYTES)
-    for size in wanted:
+    # The allocator has a pool for up to 1 MiB and one above; each block is cut from a free one of its pool.
+    blocks: list[torch.Tensor] = []
+    for size in [*sorted(sizes, reverse=True), 64 << 20, *[4 << 20] * 4, *[1 << 20] * 16]:
         if 0 < size <= room:
-            blocks.append(torch.empty(size, dtype=torch.uint8, device=device).fill_(_NAN_BYTE))
+            blocks.append(torch.empty(size, dtype=torch.uint8, device=device))
             room -= size
-    filled = sum(block.numel() for block in blocks)
-    for power in range(9, 20):
-        blocks += [torch.empty(1 << power, dtype=torch.uint8, device=device).fill_(_NAN_BYTE) for _ in range(4)]
     del blocks
+    torch.cuda.synchronize()
+    filled = 0
+    for segment in _snapshot():
+        if tuple(segment.get("segment_pool_id", _SHARED_POOL)) != _SHARED_POOL:
+            continue  # a graph's own
+        address = segment["address"]
+        for block in segment["blocks"]:
+            if block["state"] == "inactive":
+                device_memory.call(
+                    "cuMemsetD8_v2", ctypes.c_uint64(address), ctypes.c_ubyte(_NAN_BYTE), ctypes.c_size_t(block["size"])
+                )
+                filled += block["size"]
+            address += block["size"]
     torch.cuda.synchronize()
     return filled
 

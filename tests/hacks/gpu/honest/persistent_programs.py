@@ -18,7 +18,7 @@ def sum_kernel(x_ptr, out_ptr, rows, columns, BLOCK: tl.constexpr):
         total = tl.zeros((BLOCK,), tl.float32)
         for start in range(0, columns, BLOCK):
             at = start + offsets
-            total += tl.load(x_ptr + row.to(tl.int64) * columns + at, mask=at < columns, other=0.0)
+            total += tl.load(x_ptr + row * columns + at, mask=at < columns, other=0.0)
         tl.store(out_ptr + row, tl.sum(total, axis=0))
 
 
