@@ -97,8 +97,7 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 
 def poison(device: str, sizes: list[int]) -> int:
-    """Fill all memory that torch's allocator holds free with NaN, after making it hold blocks of `sizes` bytes and small
-    ones; answers with the bytes filled.
+    """Fill all that torch's allocator holds free with NaN, after making it hold blocks of `sizes` bytes and small ones; answers with the bytes filled.
 
     What forward then leaves unwritten, or reads unwritten, shows. Memory that it takes past the allocator, or that the
     allocator has to ask the driver for, is not reached. A size that the device has no room for is left out.
@@ -123,9 +122,8 @@ def poison(device: str, sizes: list[int]) -> int:
         address = segment["address"]
         for block in segment["blocks"]:
             if block["state"] == "inactive":
-                device_memory.call(
-                    "cuMemsetD8_v2", ctypes.c_uint64(address), ctypes.c_ubyte(_NAN_BYTE), ctypes.c_size_t(block["size"])
-                )
+                size = ctypes.c_size_t(block["size"])
+                device_memory.call("cuMemsetD8_v2", ctypes.c_uint64(address), ctypes.c_ubyte(_NAN_BYTE), size)
                 filled += block["size"]
             address += block["size"]
     torch.cuda.synchronize()
