@@ -21,8 +21,9 @@ from typing import Any
 
 import torch
 
-from core.evaluation import cuda_on_gpu, device_memory, gpu_profile, host_memory
+from core.evaluation import device_memory, host_memory
 from core.evaluation.device_memory import Spec
+from core.evaluation.gpu_orders import HonestyOrders
 from core.evaluation.gpu_wire import Wire, WireClosed
 from core.evaluation.host import NotPlainError, describe_error, import_candidate, odd_type
 from core.evaluation.trees import flatten
@@ -72,7 +73,7 @@ class _HostEvent:
         return (end.at - self.at) * 1e3
 
 
-class Child:
+class Child(HonestyOrders):
     """Orders, one method each."""
 
     def __init__(self, folder: str) -> None:
@@ -84,7 +85,6 @@ class Child:
         self._arenas: dict[str, Any] = {}
         self._sets: list[tuple[list[Any], dict[str, Any]]] = []
         self._events: list[tuple[Any, Any]] = []
-        self._watching = gpu_profile.Watch()
 
     def _start(self, device: str) -> None:
         self._device = device
@@ -231,36 +231,3 @@ class Child:
         self._output = None
         if self._device != "cpu":
             _empty_cache()
-
-    # --- honesty (gpu_profile, gpu_work) ---
-
-    def _watch(self, tools: dict[str, Any] | None) -> None:
-        """Before the import: hold launches back when told to; with `tools`, build CUDA C++ (cuda_on_gpu)."""
-        self._watching.install()
-        if tools is not None:
-            cuda_on_gpu.install(tools, self._folder, self._watching)
-
-    def _poison(self, sizes: list[int]) -> int:
-        self._output = None
-        return gpu_profile.poison(self._device, sizes)
-
-    def _profile(self, first: int, positions: list[Any], samples: list[Any]) -> list[Any]:
-        """What ran on the device in one forward, done as `block` does it, and in a flush and samples alone; how many
-        launches there were."""
-        before = self._watching.launched
-        block = gpu_profile.rows(self._device, lambda: self._block(1, first, 0, positions, samples))
-        launched = self._watching.launched - before
-        alone = gpu_profile.rows(self._device, lambda: self._flushes(1, positions, samples))
-        self._output = None
-        return [block, alone, launched]
-
-    def _profiler(self) -> None:
-        """Make the profiler ready, which takes a while once."""
-        gpu_profile.rows(self._device, lambda: None)
-
-    def _ghost(self, number: int, training: bool) -> Any:
-        """As `call` without gradients, with nothing stored by the candidate's own kernels: the answer of `call` and
-        how many launches that were."""
-        with self._watching.holding_back():
-            answer = self._call(number, training, False)
-        return [answer, self._watching.held_back]

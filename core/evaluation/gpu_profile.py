@@ -97,7 +97,8 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 
 def poison(device: str, sizes: list[int]) -> int:
-    """Fill all that torch's allocator holds free with NaN, after making it hold blocks of `sizes` bytes and small ones; answers with the bytes filled.
+    """Fill all that torch's allocator holds free with NaN, after making it hold blocks of `sizes` bytes and small
+    ones; answers with the bytes filled.
 
     What forward then leaves unwritten, or reads unwritten, shows. Memory that it takes past the allocator, or that the
     allocator has to ask the driver for, is not reached. A size that the device has no room for is left out.
