@@ -123,8 +123,8 @@ def poison(device: str, sizes: list[int]) -> int:
         address = segment["address"]
         for block in segment["blocks"]:
             if block["state"] == "inactive":
-                size = ctypes.c_size_t(block["size"])
-                device_memory.call("cuMemsetD8_v2", ctypes.c_uint64(address), ctypes.c_ubyte(_NAN_BYTE), size)
+                length = ctypes.c_size_t(block["size"])
+                device_memory.call("cuMemsetD8_v2", ctypes.c_uint64(address), ctypes.c_ubyte(_NAN_BYTE), length)
                 filled += block["size"]
             address += block["size"]
     torch.cuda.synchronize()
