@@ -144,7 +144,8 @@ def test_compilers_message_and_the_candidates_line(zygote) -> None:
 
 
 @needs_nvcc
-@pytest.mark.slow
+@pytest.mark.gpu  # not for the GPU's sake: 40 s of compilers, which `make test` does not spend
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a machine for GPU tests")
 @pytest.mark.timeout(600)
 def test_extension_is_built_inside_the_walls(zygote) -> None:
     begun(zygote, cuda_tools.find("cuda:0", "sm_90", wall_s=400.0))
