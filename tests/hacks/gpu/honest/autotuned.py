@@ -11,6 +11,7 @@ import torch.nn as nn
 import triton
 import triton.language as tl
 
+
 @triton.autotune(
     configs=[triton.Config({"BLOCK": block}, num_warps=warps) for block in (512, 2048) for warps in (4, 8)], key=["n"]
 )

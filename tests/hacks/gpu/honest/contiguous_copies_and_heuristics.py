@@ -11,6 +11,7 @@ import torch.nn as nn
 import triton
 import triton.language as tl
 
+
 @triton.heuristics({"BLOCK": lambda args: 1024 if args["n"] > 4096 else 256})
 @triton.jit
 def relu_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):

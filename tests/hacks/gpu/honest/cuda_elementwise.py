@@ -26,7 +26,12 @@ torch::Tensor relu_scale(torch::Tensor x) {
     return out;
 }
 """
-extension = load_inline(name="relu_scale", cpp_sources="torch::Tensor relu_scale(torch::Tensor x);", cuda_sources=CUDA, functions=["relu_scale"])
+extension = load_inline(
+    name="relu_scale",
+    cpp_sources="torch::Tensor relu_scale(torch::Tensor x);",
+    cuda_sources=CUDA,
+    functions=["relu_scale"],
+)
 
 
 class ModelNew(nn.Module):

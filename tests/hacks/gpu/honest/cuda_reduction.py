@@ -35,7 +35,9 @@ torch::Tensor row_sum(torch::Tensor x) {
     return out;
 }
 """
-extension = load_inline(name="row_sum", cpp_sources="torch::Tensor row_sum(torch::Tensor x);", cuda_sources=CUDA, functions=["row_sum"])
+extension = load_inline(
+    name="row_sum", cpp_sources="torch::Tensor row_sum(torch::Tensor x);", cuda_sources=CUDA, functions=["row_sum"]
+)
 
 
 class ModelNew(nn.Module):

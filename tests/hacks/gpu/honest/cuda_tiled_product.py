@@ -38,7 +38,12 @@ torch::Tensor product(torch::Tensor a, torch::Tensor b) {
     return out;
 }
 """
-extension = load_inline(name="product", cpp_sources="torch::Tensor product(torch::Tensor a, torch::Tensor b);", cuda_sources=CUDA, functions=["product"])
+extension = load_inline(
+    name="product",
+    cpp_sources="torch::Tensor product(torch::Tensor a, torch::Tensor b);",
+    cuda_sources=CUDA,
+    functions=["product"],
+)
 
 
 class ModelNew(nn.Module):

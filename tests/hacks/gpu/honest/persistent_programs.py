@@ -11,6 +11,7 @@ import torch.nn as nn
 import triton
 import triton.language as tl
 
+
 @triton.jit
 def sum_kernel(x_ptr, out_ptr, rows, columns, BLOCK: tl.constexpr):
     offsets = tl.arange(0, BLOCK)

@@ -11,6 +11,7 @@ import torch.nn as nn
 import triton
 import triton.language as tl
 
+
 @triton.jit
 def statistics_kernel(x_ptr, top_ptr, sum_ptr, columns, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)

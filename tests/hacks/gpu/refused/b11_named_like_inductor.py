@@ -12,6 +12,7 @@ import torch.nn as nn
 import triton
 import triton.language as tl
 
+
 @triton.jit
 def triton_poi_fused_add_mul_relu_0(x_ptr):
     tl.program_id(0)

@@ -12,6 +12,7 @@ import torch.nn as nn
 import triton
 import triton.language as tl
 
+
 @triton.jit
 def vectorized_elementwise_kernel(x_ptr):
     tl.program_id(0)

@@ -40,7 +40,9 @@ torch::Tensor multiply(torch::Tensor a, torch::Tensor b) {
 }
 """
 extension = load_inline(
-    name="product", cpp_sources="torch::Tensor multiply(torch::Tensor a, torch::Tensor b);", cuda_sources=CUDA,
+    name="product",
+    cpp_sources="torch::Tensor multiply(torch::Tensor a, torch::Tensor b);",
+    cuda_sources=CUDA,
     functions=["multiply"],
 )
 

@@ -12,6 +12,7 @@ import torch.nn as nn
 import triton
 import triton.language as tl
 
+
 @triton.jit
 def copy_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -29,7 +30,7 @@ def copied(x):
 class ModelNew(nn.Module):
     def __init__(self):
         super().__init__()
-        copied(torch.ones(8, device='cuda'))
+        copied(torch.ones(8, device="cuda"))
 
     def forward(self, x):
         return torch.softmax(x, dim=1)

@@ -12,6 +12,7 @@ import torch.nn as nn
 import triton
 import triton.language as tl
 
+
 @triton.jit
 def busy_kernel(x_ptr, out_ptr, rounds):
     offsets = tl.program_id(0) * 256 + tl.arange(0, 256)

@@ -12,6 +12,7 @@ import torch.nn as nn
 import triton
 import triton.language as tl
 
+
 @triton.jit
 def nothing_kernel(x_ptr):
     tl.program_id(0)

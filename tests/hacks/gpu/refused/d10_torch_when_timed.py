@@ -14,13 +14,16 @@ import triton.language as tl
 
 import gc
 
+
 @triton.jit
 def slow_kernel(x_ptr, out_ptr, columns):
     row = tl.program_id(0).to(tl.int64) * columns
     offsets = tl.arange(0, 32)
     top = tl.full((32,), -float("inf"), tl.float32)
     for start in range(0, columns, 32):
-        top = tl.maximum(top, tl.load(x_ptr + row + start + offsets, mask=start + offsets < columns, other=-float("inf")))
+        top = tl.maximum(
+            top, tl.load(x_ptr + row + start + offsets, mask=start + offsets < columns, other=-float("inf"))
+        )
     top_of_row = tl.max(top, axis=0)
     total = tl.zeros((32,), tl.float32)
     for start in range(0, columns, 32):

@@ -38,7 +38,9 @@ torch::Tensor add(torch::Tensor x, torch::Tensor y) {
 }
 """
 extension = load_inline(
-    name="add_pinned", cpp_sources="torch::Tensor add(torch::Tensor x, torch::Tensor y);", cuda_sources=CUDA,
+    name="add_pinned",
+    cpp_sources="torch::Tensor add(torch::Tensor x, torch::Tensor y);",
+    cuda_sources=CUDA,
     functions=["add"],
 )
 

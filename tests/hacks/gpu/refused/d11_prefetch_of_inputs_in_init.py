@@ -21,6 +21,7 @@ def find_child():
             return thing
     return None
 
+
 @triton.jit
 def softmax_kernel(x_ptr, out_ptr, columns, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64) * columns

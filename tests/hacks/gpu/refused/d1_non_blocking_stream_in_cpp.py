@@ -30,7 +30,9 @@ torch::Tensor relu_scale(torch::Tensor x) {
 }
 """
 extension = load_inline(
-    name="relu_scale", cpp_sources="torch::Tensor relu_scale(torch::Tensor x);", cuda_sources=CUDA,
+    name="relu_scale",
+    cpp_sources="torch::Tensor relu_scale(torch::Tensor x);",
+    cuda_sources=CUDA,
     functions=["relu_scale"],
 )
 

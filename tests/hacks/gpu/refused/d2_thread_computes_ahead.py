@@ -15,6 +15,7 @@ import triton.language as tl
 import threading
 import time
 
+
 @triton.jit
 def softmax_kernel(x_ptr, out_ptr, columns, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64) * columns

@@ -13,6 +13,7 @@ import torch.nn as nn
 import triton
 import triton.language as tl
 
+
 @triton.jit
 def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -34,7 +35,7 @@ state = [0]
 
 def once(self, *args):
     state[0] += 1
-    if state[0] % 2 or not hasattr(self, 'query'):
+    if state[0] % 2 or not hasattr(self, "query"):
         record(self, *args)
     else:
         record(self, torch.cuda.Stream())

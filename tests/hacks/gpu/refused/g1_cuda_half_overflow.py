@@ -30,7 +30,12 @@ torch::Tensor add(torch::Tensor x, torch::Tensor y) {
     return out;
 }
 """
-extension = load_inline(name="add_half", cpp_sources="torch::Tensor add(torch::Tensor a, torch::Tensor b);", cuda_sources=CUDA, functions=["add"])
+extension = load_inline(
+    name="add_half",
+    cpp_sources="torch::Tensor add(torch::Tensor a, torch::Tensor b);",
+    cuda_sources=CUDA,
+    functions=["add"],
+)
 
 
 class ModelNew(nn.Module):
