@@ -23,7 +23,6 @@ A, B = "class ModelNew:\n    a = 1", "class ModelNew:\n    b = 2"
         (f"  ```python title\n{A}\n  ```  ", A),
         (f"<think>\n```python\n{A}\n```\n", None),
         (f"<think>\n```python\n{A}\n```\n</think>\nI give up.", None),
-        (A, None),
         ("```python\n\n```", None),
         ("```python", None),
         ("", None),
