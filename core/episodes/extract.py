@@ -8,9 +8,9 @@ Thinking is not an answer, so it is dropped first. What counts then, in this ord
     4. without any fence: the whole answer, where it is code from its first line on and defines `ModelNew`
 
 Fences are Markdown's: three or more backticks or tildes, closed by at least as many of the same kind without a tag,
-indented no more than three columns deeper than the opening one; code that is indented with its fence loses that
-indentation. A fence inside a string of the kernel (a docstring with an example) is not a fence: where the block found ends within a triple
-quoted string, the text is read again with such strings followed.
+indented no more than three columns deeper than the opening one. Code that is indented with its fence loses that
+indentation. A fence inside a string of the kernel (a docstring with an example) is not a fence: where the block found
+ends within a triple quoted string, the text is read again with such strings followed.
 
 Everything is linear in the length of the text: a policy may sample anything. Having no code is the policy's failure,
 judged here without asking an evaluator.
