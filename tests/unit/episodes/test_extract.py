@@ -131,7 +131,7 @@ def test_a_block_comes_back_as_it_was_written(body, mark):
     assert candidate_of(f"words\n{fence}python\n{code}\n{fence}\nmore words") == code
 
 
-LONG = 300_000
+LONG = 150_000
 HUGE = {
     "thoughts": "<think>" * LONG,
     "ends of thoughts": "</think>" * LONG,
@@ -150,8 +150,8 @@ HUGE = {
 }
 
 
-CPU_S = 60
-"""Linear work on all of these takes 2 s of a core; anything quadratic takes hours."""
+CPU_S = 30
+"""Linear work on all of these takes 3 s of a core; anything quadratic takes many minutes."""
 MEASURED = f"""
 import resource
 resource.setrlimit(resource.RLIMIT_CPU, ({CPU_S}, {CPU_S}))
