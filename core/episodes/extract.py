@@ -7,10 +7,11 @@ Thinking is not an answer, so it is dropped first. What counts then, in this ord
     3. the last closed block, then the block left open
     4. without any fence: the whole answer, where it is code from its first line on and defines `ModelNew`
 
-Fences are Markdown's: three or more backticks or tildes, closed by at least as many of the same kind without a tag,
-indented no more than three columns deeper than the opening one. Code that is indented with its fence loses that
-indentation. A fence inside a string of the kernel (a docstring with an example) is not a fence: where the block found
-ends within a triple quoted string, the text is read again with such strings followed.
+Fences are Markdown's: three or more backticks or tildes, closed by at least as many of the same kind, indented no more
+than three columns deeper than the opening one. A fence with a tag closes too, and opens the next block: no Python goes
+on with it, and policies forget to close a draft. Code that is indented with its fence loses that indentation. A fence
+inside a string of the kernel (a docstring with an example) is not a fence: where the block found ends within a triple
+quoted string, or defines nothing, the text is read again with such strings followed.
 
 Everything is linear in the length of the text: a policy may sample anything. Having no code is the policy's failure,
 judged here without asking an evaluator.
@@ -25,8 +26,6 @@ _THINK_TAG = re.compile(r"</?think>")
 _DEFINES = re.compile(r"^[ \t]*(?:class[ \t]+ModelNew\b|ModelNew[ \t]*=[^=])", re.MULTILINE)
 _CODE_BEGINS = re.compile(r"(?:import|from|class|def|@|#|\"\"\"|''')")
 _QUOTE = re.compile(r"\\.|\"\"\"|'''|[\"'#]")
-_MARKDOWN = ("markdown", "md")
-"""Tags of blocks that wrap an answer with fences of its own."""
 
 
 def strip_thinking(text: str) -> str:
@@ -54,9 +53,9 @@ def candidate_of(text: str) -> str | None:
     """The kernel source in a completion, with `\\n` line ends, or None."""
     lines = strip_thinking(text).replace("\r\n", "\n").replace("\r", "\n").split("\n")
     plain = _chosen(_blocks(lines, follow_strings=False))
-    if plain is not None and _ends_in_string(plain.lines):
+    if plain is not None and not _is_whole(plain):
         followed = _chosen(_blocks(lines, follow_strings=True))
-        if followed is not None and followed.closed and not _ends_in_string(followed.lines):
+        if followed is not None and followed.closed and _is_whole(followed):
             plain = followed
     if plain is not None:
         return plain.text
@@ -82,6 +81,11 @@ class _Fence(NamedTuple):
     mark: str
     """Its backticks or tildes."""
     tag: str
+
+    @property
+    def wraps(self) -> bool:
+        """True for a block of Markdown around the answer, which has fences of its own."""
+        return self.tag.lower() in ("markdown", "md")
 
 
 class _Block(NamedTuple):
@@ -113,11 +117,11 @@ def _blocks(lines: list[str], *, follow_strings: bool) -> list[_Block]:
     for line in lines:
         fence = _fence(line)
         if opening is None:
-            if fence and fence.tag.lower() not in _MARKDOWN:
+            if fence and not fence.wraps:
                 opening, body, quote = fence, [], ""
-        elif fence and not quote and _closes(fence, opening):
+        elif fence and not quote and _ends(fence, opening):
             found.append(_Block(_dedented(body, opening.indent), closed=True))
-            opening = None
+            opening, body = (fence if fence.tag and not fence.wraps else None), []
         else:
             body.append(line)
             quote = _quote_after(line, quote) if follow_strings else ""
@@ -138,9 +142,9 @@ def _fence(line: str) -> _Fence | None:
     return _Fence(line[: len(line) - len(code)], code[: len(code) - len(rest)], (rest.split(None, 1) or [""])[0])
 
 
-def _closes(fence: _Fence, opening: _Fence) -> bool:
+def _ends(fence: _Fence, opening: _Fence) -> bool:
     deeper = len(fence.indent.expandtabs(4)) - len(opening.indent.expandtabs(4))
-    return fence.mark.startswith(opening.mark) and not fence.tag and deeper <= 3
+    return fence.mark.startswith(opening.mark) and deeper <= 3
 
 
 def _dedented(lines: list[str], indent: str) -> list[str]:
@@ -154,11 +158,12 @@ def _has_fence(lines: list[str]) -> bool:
     return any(_fence(line) for line in lines)
 
 
-def _ends_in_string(lines: list[str]) -> bool:
+def _is_whole(block: _Block) -> bool:
+    """True when a block defines the module and does not end inside a string."""
     quote = ""
-    for line in lines:
+    for line in block.lines:
         quote = _quote_after(line, quote)
-    return bool(quote)
+    return not quote and bool(_DEFINES.search(block.text))
 
 
 def _quote_after(line: str, quote: str) -> str:

@@ -33,6 +33,9 @@ PLAIN_TEXT = "I would use a class ModelNew, but can't."
         ("```python\nmake()\n\nModelNew = make()\n```\n```\nModelNew()\n```", "make()\n\nModelNew = make()"),
         ("```python\nx = 1\n```\n```python\ny = 2\n```", "y = 2"),
         # unclosed
+        (f"```python\n{A}\n\nBetter:\n```python\n{B}\n```", B),
+        (f"```python\n{A}\n```python\nclass Model", A),
+        (f"```\nthe plan\n```python\n{A}\n```", A),
         (f"```python\n{A}", A),
         (f"```python\n{A}\n```\nand\n```python\nclass Model", A),
         (f"```text\nthe plan\n```\n```python\n{A}", A),
