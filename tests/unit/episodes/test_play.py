@@ -336,7 +336,7 @@ def test_play_settings_mirror_the_config():
     made = PlaySettings.of(Episodes(max_turns=5, prompt="compact"), Rollout(max_new_tokens=7, verdict_timeout_s=3))
     assert (made.max_turns, made.prompt, made.max_new_tokens, made.verdict_timeout_s) == (5, "compact", 7, 3.0)
     names = set(Episodes.model_fields) | set(Rollout.model_fields)
-    assert set(PlaySettings.__struct_fields__) - {"history", "history_tokens"} <= names
+    assert set(PlaySettings.__struct_fields__) <= names
     assert PlaySettings.of(Episodes(), Rollout()) == PlaySettings()
 
 
