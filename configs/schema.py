@@ -130,7 +130,7 @@ class Episodes(Section):
     deadline_s: float = Field(default=900.0, gt=0)
     """An episode that takes longer becomes a tombstone, so that the window always moves."""
     prompt: Literal["kernelbench", "compact", "kernelllm"] = "kernelbench"
-    """Wording of the prompts; compact is for small policies that were taught it, kernelllm a plain completion prompt."""
+    """Wording of the prompts; compact: for small policies that were taught it; kernelllm: a plain completion prompt."""
     history: Literal["whole", "compressed"] = "whole"
     """compressed: above history_tokens keep the best and the last attempt whole, a line for each other."""
     history_tokens: int = Field(default=0, ge=0)
