@@ -5,7 +5,8 @@
 
 A fault is the GPU's trouble, not a candidate's failure: what a candidate did is in its verdict. On NVIDIA GPUs an
 illegal access kills the context of its own process only, so most quarantines end with the first probe; those that don't
-are why there are any. `grave` counts what may have spoiled the work of others on the same GPU: their verdicts are made again.
+are why there are any. `grave` counts what may have spoiled the work of others on the same GPU: their verdicts
+are made again.
 Times are seconds of the machine's monotonic clock, which all its processes share until it is restarted.
 """
 

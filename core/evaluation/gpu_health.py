@@ -15,6 +15,7 @@ It raises `ContextLost` when this process's own CUDA context is broken: the proc
 
 import contextlib
 import os
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -74,6 +75,7 @@ class GpuHealth:
         self._renew = False
         """The prober's zygote has a child that would not end."""
         self._me = gpu_processes.this(os.getpid())
+        self._name = f"{os.getpid()}-{secrets.token_hex(4)}"
         self._xids = XidWatch(device)
         self.quiet = Quiet(device, lambda: self._shared.look().quiet_ms, self._learn_quiet)
         if self._xids.watching:
@@ -234,16 +236,16 @@ class GpuHealth:
 
     # --- who is there ---
 
-    def _enter(self) -> tuple[int, set[int], int]:
+    def _enter(self) -> tuple[int, set[str], int]:
         """(number of this entry, others that judge, grave faults so far)."""
         with self._shared.change() as kept:
             kept.active = {
-                pid: start for pid, start in kept.active.items()
-                if pid != os.getpid() and gpu_processes.alive(Process(pid=pid, start=start))
+                name: process for name, process in kept.active.items()
+                if name != self._name and gpu_processes.alive(process)
             }  # fmt: skip
             others = set(kept.active)
             if self._me is not None:
-                kept.active[self._me.pid] = self._me.start
+                kept.active[self._name] = self._me
             kept.entries += 1
             return kept.entries, others, kept.condition.grave
 
@@ -251,7 +253,7 @@ class GpuHealth:
         """After a candidate: its fault, the driver's errors, its ghosts, its memory; the state then."""
         self._look_for_xids()
         with self._shared.change() as kept:
-            kept.active.pop(os.getpid(), None)
+            kept.active.pop(self._name, None)
             if fault:
                 now = time.monotonic()
                 kept.condition.fault(Fault(category=fault, at=now, pid=os.getpid(), began=began, text=text))

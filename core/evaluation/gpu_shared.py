@@ -32,8 +32,8 @@ class Kept(msgspec.Struct, kw_only=True):
 
     condition: Condition = msgspec.field(default_factory=Condition)
     ours: list[Seen] = []
-    active: dict[int, int] = {}
-    """Workers that judge a candidate on this GPU now: pid -> start."""
+    active: dict[str, Process] = {}
+    """Workers that judge a candidate on this GPU now."""
     entries: int = 0
     """Candidates so far."""
     quiet_ms: float = 0.0
