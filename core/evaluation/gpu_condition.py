@@ -204,6 +204,11 @@ def own_doing(out_of_memory: str) -> bool:
     return asked is not None and capacity is not None and asked + found.get("this process has", 0.0) > 0.97 * capacity
 
 
+def short_of_memory(text: str) -> bool:
+    """Whether an error of PyTorch or of the driver says that the GPU's memory was full."""
+    return re.search("out[ _]of[ _]memory", text, re.IGNORECASE) is not None
+
+
 def fault_of(verdict: Verdict) -> str:
     """The category of `FAULTS` that a candidate's verdict stands for; empty for none."""
     if verdict.kind == "infra":
@@ -227,7 +232,7 @@ def doubtful(verdict: Verdict, *, company: bool, endless: bool, grave: bool) -> 
         grave: a grave fault was seen meanwhile.
     """
     if verdict.kind == "infra":
-        return "others held memory of the GPU" if company and "out of memory" in verdict.feedback else ""
+        return "others held memory of the GPU" if company and short_of_memory(verdict.feedback) else ""
     if verdict.kind == "unsupported" or verdict.tier == "static":
         return ""
     if grave:

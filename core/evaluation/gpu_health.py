@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from core.evaluation import gpu_processes
-from core.evaluation.gpu_condition import Condition, Fault, Probed, doubtful, fault_of
+from core.evaluation.gpu_condition import Condition, Fault, Probed, doubtful, fault_of, short_of_memory
 from core.evaluation.gpu_processes import Process, Reading, XidWatch
 from core.evaluation.gpu_quiet import Quiet
 from core.evaluation.gpu_shared import Kept, Seen, Shared
@@ -125,7 +125,7 @@ class GpuHealth:
                 verdict = judge()
             except Exception as error:  # ours: what a candidate does is a verdict
                 self._leave()
-                if type(error).__name__ == "OutOfMemoryError" and not alone:
+                if short_of_memory(str(error)) and not alone:
                     return None, "no memory beside others", ""
                 self._check_context(error)
                 raise

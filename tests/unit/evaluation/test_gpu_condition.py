@@ -181,6 +181,8 @@ def test_whose_doing_a_lack_of_memory_is():
         (verdict(category="wrong_value"), {"grave": True}, True),
         (verdict(category="syntax_error", tier="static"), {"grave": True}, False),
         (verdict(kind="infra", feedback="CUDA out of memory. Tried"), {"company": True}, True),
+        (verdict(kind="infra", feedback="cuMemCreate: CUDA_ERROR_OUT_OF_MEMORY (2)"), {"company": True}, True),
+        (verdict(kind="infra", feedback="the disk is full"), {"company": True}, False),
         (verdict(kind="unsupported"), {"grave": True}, False),
     ],
 )
