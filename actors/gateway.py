@@ -82,7 +82,9 @@ class RunJudging:
     async def probe(self, number: int) -> dict[str, Any]:
         name = self._book.names[number]
         beat = self._beats.get(name)
-        if beat is None or read_gauges(beat.gauges) is None:
+        if beat is None:
+            raise TimeoutError(f"{name} is not in the run now")
+        if read_gauges(beat.gauges) is None:
             return {}
         return await gpu_calls.call(self._bus, name)
 

@@ -9,6 +9,8 @@ The state of a GPU is what its workers share (`core.evaluation.gpu_shared`); her
 
 import asyncio
 import contextlib
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -31,11 +33,14 @@ class Probes(msgspec.Struct, frozen=True, kw_only=True):
 class GpuReport:
     """The GPUs that one evaluator's workers use."""
 
-    def __init__(self, devices: list[str]) -> None:
-        """`devices`: `cuda:0` and so on as this process sees them; `cpu` in tests."""
+    def __init__(self, devices: list[str], folder: Path | None = None) -> None:
+        """
+        Args:
+            devices: `cuda:0` and so on as this process sees them; `cpu` in tests.
+            folder: of the shared state, where it is not the machine's temporary folder.
+        """
         self._health = {
-            device: GpuHealth(device, probe=lambda device=device: gpu_probe.cold(device))  # type: ignore[misc]
-            for device in devices
+            device: GpuHealth(device, probe=partial(gpu_probe.cold, device), folder=folder) for device in devices
         }
 
     def gauges(self) -> dict[str, float]:
@@ -46,6 +51,10 @@ class GpuReport:
                 worst = name == "gpu_state" or "_s_" in name or name.endswith("_s")
                 total[name] = max(total.get(name, 0.0), value) if worst else total.get(name, 0.0) + value
         return total
+
+    def fault(self, device: str, category: str, text: str = "") -> None:
+        """Something of `gpu_condition.FAULTS` that its evaluator saw itself."""
+        self._health[device].fault(category, text)
 
     async def probe(self) -> dict[str, Any]:
         """Probe all, one after the other: device -> what came out."""

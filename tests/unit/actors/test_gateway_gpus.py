@@ -1,7 +1,6 @@
 """Evaluators with GPUs behind the gateway: their state is shown, a reset probes for real, a preferred one is asked."""
 
 import asyncio
-import contextlib
 
 from actors.gpu_calls import GpuReport, follow, used_by
 from actors.preference import NAME, TURNS, hand_back_s
@@ -52,28 +51,31 @@ def test_a_gpus_state_faults_and_times_are_shown():
     run(main)
 
 
-def test_a_reset_probes_the_gpu_of_that_evaluator_and_answers_what_came_out():
+def test_a_reset_probes_the_gpu_of_that_evaluator_and_answers_what_came_out(tmp_path):
     async def main():
         async with scene(passing) as (here, session):
             await until(lambda: here.book.names)
             status, before, _ = await post(session, "/reset_gpu/0", {})
             assert status == 200 and before["kernelmill"]["why"] == "no GPU to probe"
-            report = GpuReport(["cpu"])  # the same probe and state without a GPU
-            following = asyncio.create_task(follow(here.bus, report))
+            report = GpuReport(["cpu"], tmp_path)  # the same probe and state without a GPU
+
+            async def beating():
+                while True:
+                    await beat(here.bus, **report.gauges())
+                    await asyncio.sleep(1.0)
+
+            jobs = [asyncio.create_task(follow(here.bus, report)), asyncio.create_task(beating())]
             try:
-                await beat(here.bus, **report.gauges())
                 await until(lambda: here.judging.devices()[0].gpu)
-                passed = report.gauges()["gpu_probes_passed"]
-                for _ in range(2):
-                    status, result, _ = await post(session, "/reset_gpu/0", {})
-                    assert (status, result["new_fault_count"]) == (200, 0)
-                    assert result["kernelmill"]["passed"] is True
-                    assert result["kernelmill"]["probe"]["cpu"]["state"] == "healthy"
-                assert report.gauges()["gpu_probes_passed"] >= passed + 2
+                report.fault("cpu", "xid", "Xid 79")
+                status, result, _ = await post(session, "/reset_gpu/0", {})
+                assert (status, result["new_fault_count"], result["kernelmill"]["passed"]) == (200, 0, True)
+                assert result["kernelmill"]["probe"]["cpu"]["state"] == "healthy"
+                assert report.gauges()["gpu_probes_passed"] == report.gauges()["gpu_quarantines"] == 1
             finally:
-                following.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await following
+                for job in jobs:
+                    job.cancel()
+                await asyncio.gather(*jobs, return_exceptions=True)
 
     run(main)
 
