@@ -52,10 +52,6 @@ class GpuReport:
                 total[name] = max(total.get(name, 0.0), value) if worst else total.get(name, 0.0) + value
         return total
 
-    def fault(self, device: str, category: str, text: str = "") -> None:
-        """Something of `gpu_condition.FAULTS` that its evaluator saw itself."""
-        self._health[device].fault(category, text)
-
     async def probe(self) -> dict[str, Any]:
         """Probe all, one after the other: device -> what came out."""
         found: dict[str, Any] = {}

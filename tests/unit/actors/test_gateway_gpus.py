@@ -6,6 +6,7 @@ from actors.gpu_calls import GpuReport, follow, used_by
 from actors.preference import NAME, TURNS, hand_back_s
 from bus.messages import Evaluation
 from core.evaluation.gpu_condition import Condition, Fault, Probed
+from core.evaluation.gpu_health import GpuHealth
 from core.tasks.task import Task
 from tests.unit.actors.gateway_scene import beat, body, post, run, scene, until
 
@@ -67,7 +68,7 @@ def test_a_reset_probes_the_gpu_of_that_evaluator_and_answers_what_came_out(tmp_
             jobs = [asyncio.create_task(follow(here.bus, report)), asyncio.create_task(beating())]
             try:
                 await until(lambda: here.judging.devices()[0].gpu)
-                report.fault("cpu", "xid", "Xid 79")
+                GpuHealth("cpu", probe=None, folder=tmp_path).fault("xid", "Xid 79")
                 status, result, _ = await post(session, "/reset_gpu/0", {})
                 assert (status, result["new_fault_count"], result["kernelmill"]["passed"]) == (200, 0, True)
                 assert result["kernelmill"]["probe"]["cpu"]["state"] == "healthy"

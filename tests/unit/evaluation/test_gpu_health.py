@@ -94,6 +94,15 @@ def test_a_probe_that_does_not_answer_in_time_fails(zygote):
     assert "did not answer" in gpu_probe.cold("cpu", memory_mb=1, wall_s=0.01).why
 
 
+def test_a_full_gpu_is_not_sick_until_it_stays_full(monkeypatch):
+    full = Probed(passed=False, seconds=0.1, why="a probe failed: OutOfMemoryError: CUDA out of memory.")
+    answers = [full, full, PASSED]
+    monkeypatch.setattr(gpu_probe, "_warm", lambda *_: answers.pop(0))
+    assert gpu_probe.warm(None, "cuda:0") is PASSED and answers == []
+    answers = [full]
+    assert gpu_probe.warm(None, "cuda:0", room_s=-1.0) is full
+
+
 # --- quarantine ---
 
 
