@@ -9,7 +9,7 @@ from actors.eval_desk import Device
 from actors.fault_book import FaultBook
 from actors.gpu_calls import GpuReport, used_by
 from core.evaluation.gpu_condition import read_gauges
-from core.evaluation.pool import JudgePool
+from core.evaluation.pool import JudgePool, JudgeUnfit
 from core.evaluation.settings import JudgeSettings
 from core.evaluation.verdict import Verdict
 from core.identity import candidate_key
@@ -84,6 +84,8 @@ class PoolJudging:
     async def _judge(self, task: Task, candidate: str, key: str) -> Verdict:
         try:
             verdict = await self._pool.judge(task, candidate, key)
+        except JudgeUnfit as error:
+            verdict = Verdict(candidate_key=key, kind="infra", stage="load", category="infra", feedback=str(error)[:400])
         finally:
             del self._judgings[key]
         self._book.count_verdict(NAME, verdict)

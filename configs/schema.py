@@ -285,6 +285,8 @@ class Local(Section):
 
     generators: int = Field(default=1, ge=0)
     evaluators: int = Field(default=1, ge=0)
+    gateways: int = Field(default=0, ge=0, le=1)
+    """1 starts the HTTP gateway in front of this run's evaluators."""
     restart_after_s: float = Field(default=0.5, ge=0)
     """Pause before an actor that died is started again; doubles with each death in a row, up to 10 s."""
     give_up_after: int = Field(default=6, ge=1)

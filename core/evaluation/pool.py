@@ -36,6 +36,10 @@ class JudgeError(RuntimeError):
     """No worker can judge under these settings on this machine; the text says why."""
 
 
+class JudgeUnfit(JudgeError):
+    """The machine can't judge now (its GPU is unfit); the candidate was not judged and may go elsewhere."""
+
+
 class _Worker:
     """One process and its socket."""
 
@@ -95,6 +99,8 @@ class _Worker:
         self._writer.write(worker.pack(request))
         await self._writer.drain()
         reply = await asyncio.wait_for(self._receive(), timeout_s)
+        if isinstance(reply, worker.Unfit):
+            raise JudgeUnfit(reply.reason)
         assert isinstance(reply, worker.Answer)
         return reply.verdict
 
@@ -155,7 +161,7 @@ class JudgePool:
         return hello.walls if hello else ""
 
     async def judge(self, task: Task, candidate: str, key: str) -> Verdict:
-        """One terminal verdict; waits while all workers are busy."""
+        """One terminal verdict; waits while all workers are busy. Raises JudgeUnfit."""
         self._waiting += 1
         try:
             one = await self._free.get()
@@ -187,6 +193,8 @@ class JudgePool:
                     self._restarts += 1
                     await one.start()
                 return await one.ask(request, timeout_s)
+            except JudgeUnfit:
+                raise
             except (OSError, EOFError, TimeoutError, JudgeError, msgspec.DecodeError) as error:
                 trouble = f"{type(error).__name__}: {error}"
                 await one.stop()

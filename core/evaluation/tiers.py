@@ -8,13 +8,16 @@ A candidate can tell the tiers apart and behave otherwise in each; so the GPU ti
 passes has passed both. Without a GPU in the settings the CPU tier is all there is.
 """
 
+import contextlib
 import re
 from typing import Protocol
 
 import msgspec
 import torch
 
-from core.evaluation import sandbox
+from core.evaluation import gpu_probe, sandbox
+from core.evaluation.gpu_health import GpuHealth, GpuUnfit
+from core.evaluation.gpu_lease import lease
 from core.evaluation.gpu_stage import GpuSettings, GpuStage
 from core.evaluation.judge import Judge
 from core.evaluation.settings import JudgeSettings
@@ -39,6 +42,10 @@ class AnyJudge(Protocol):
     def stop(self) -> None: ...
 
     def judge(self, task: Task, candidate: str, key: str) -> Verdict: ...
+
+    def rest(self) -> None:
+        """After an answer was sent: what need not keep anybody waiting."""
+        ...
 
 
 def open_judge(settings: JudgeSettings, slot: int = 0) -> AnyJudge:
@@ -76,6 +83,14 @@ class TieredJudge:
             memory_mb=settings.gpu_memory_mb,
         )
         self.gpu = GpuStage(chosen, self.walls, GPU_SLOTS + 2 * slot)
+        self.health = GpuHealth(
+            device,
+            probe=lambda: gpu_probe.warm(self.gpu.candidates, device),
+            prober=self.gpu.candidates,
+            keep=[self.gpu.baselines],
+            guard=lambda: lease(device),
+        )
+        self.gpu.quiet = self.health.quiet
 
     def start(self) -> None:
         self._cpu.start()
@@ -84,19 +99,27 @@ class TieredJudge:
     def wait_ready(self) -> None:
         self._cpu.wait_ready()
         self.gpu.wait_ready()
+        self.health.quiet.calibrate()
 
     def stop(self) -> None:
         self._cpu.stop()
         self.gpu.stop()
 
     def judge(self, task: Task, candidate: str, key: str) -> Verdict:
-        """The verdict; never raises for anything that a task or a candidate does."""
+        """The verdict; never raises for anything that a task or a candidate does. Raises GpuUnfit when the GPU can't be
+        had, ContextLost when this process must end (`gpu_health`)."""
         first = self._cpu.judge(task, candidate, key)
         if not goes_on(first):
             return first
-        last = self.gpu.judge(task, candidate, key, timed=self.settings.speed == "measured")
+        timed = self.settings.speed == "measured"
+        last = self.health.run(lambda: self.gpu.judge(task, candidate, key, timed))
         screens = tuple(dict.fromkeys((*first.screens, *last.screens)))
         return msgspec.structs.replace(last, wall_s=round(first.wall_s + last.wall_s, 4), screens=screens)
+
+    def rest(self) -> None:
+        """Probe a GPU that is in quarantine, so that the next candidate need not wait for it."""
+        with contextlib.suppress(GpuUnfit):
+            self.health.recover()
 
 
 def goes_on(verdict: Verdict) -> bool:
