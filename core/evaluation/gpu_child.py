@@ -1,6 +1,7 @@
 """The GPU child: runs one candidate for real, inside the walls, by orders of the trusted side.
 
-    start device          make the CUDA context          import source        execute the candidate
+    start device          make the CUDA context          precision flags      TF32 and the like, before any other code
+    import source         execute the candidate
     construct init        ModelNew on the device         memory name nbytes   map an arena (its descriptor comes along)
     inputs sets           input sets by arena and place  state tensors        copy parameters from the arena
     call set training     forward, device idle           take specs           copy the output's bytes to the arena
@@ -25,6 +26,7 @@ from core.evaluation import device_memory, host_memory
 from core.evaluation.device_memory import Spec
 from core.evaluation.gpu_wire import Wire, WireClosed
 from core.evaluation.host import NotPlainError, describe_error, import_candidate, odd_type
+from core.evaluation.precision import Precision
 from core.evaluation.trees import flatten
 
 FLUSH_BYTES = 256 * 2**20
@@ -100,6 +102,9 @@ class Child:
         event = torch.cuda.Event
         self._new_event = lambda: event(enable_timing=True)
         self._synchronize()
+
+    def _precision(self, flags: dict[str, bool]) -> None:
+        Precision(**flags).apply()
 
     def _import(self, source: str) -> None:
         self._module, self.path = import_candidate(source, self._folder)
@@ -188,10 +193,10 @@ class Child:
         where = [self._decode(tree) for tree in positions]
         into = [self._decode(tree) for tree in samples]
         self._events = [(self._new_event(), self._new_event()) for _ in range(calls)]
-        self._reset_cache()
         gc.disable()
         with torch.no_grad():
             for number, (start, end) in enumerate(self._events):
+                self._reset_cache()  # lines that were pinned would outlive the flush
                 self._flush.zero_()
                 start.record()
                 output = self._forward(first + number)
@@ -218,6 +223,7 @@ class Child:
         tensors = self._output
         with torch.no_grad():
             for number, (start, end) in enumerate(self._events):
+                self._reset_cache()
                 self._flush.zero_()
                 start.record()
                 end.record()

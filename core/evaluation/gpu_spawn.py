@@ -1,5 +1,9 @@
 """The trusted side's handle on GPU children: a zygote of kind `gpu`, one child at a time, orders with a deadline.
 
+    begin -> ask -> ask -> end        one order, one answer
+    begin -> order -> order -> ask    orders in a row, nobody waits: the next `ask` takes the answers first
+    ahead                             the next child's fork and first order, while nobody asked for it yet
+
 A child that raises, dies, is too late or speaks nonsense is the candidate's doing: `ChildFailed` with the words for it.
 A zygote that is gone is ours: `ZygoteError`.
 """
@@ -37,10 +41,32 @@ class GpuZygote(Zygote):
     def __init__(self, walls: sandbox.Walls, slot: int) -> None:
         super().__init__("gpu", walls, slot)
         self._wire: Wire | None = None
+        self._owed: list[str] = []
+        """Orders whose answers were not taken yet."""
+        self._ahead: tuple[sandbox.Limits, tuple[Any, ...]] | None = None
         self.deadline = 0.0
 
-    def begin(self, limits: sandbox.Limits) -> None:
-        """Fork a child and wait for its walls; its time begins."""
+    def ahead(self, limits: sandbox.Limits, *first: Any) -> None:
+        """Fork the next child now and give it its first order; `begin` with the same arguments takes it."""
+        self.begin(limits, *first)
+        self._ahead = (limits, first)
+
+    def begin(self, limits: sandbox.Limits, *first: Any) -> None:
+        """Fork a child, wait for its walls and give it the order `first`; its time begins."""
+        if self._ahead is not None:
+            fits, self._ahead = self._ahead == (limits, first), None
+            with contextlib.suppress(ChildFailed):  # it held nothing of a candidate's: another one then
+                self.settle()
+            if fits and self.running:
+                self.deadline = time.monotonic() + limits.wall_s
+                return
+            if self.running:
+                self.end()
+        self._fork(limits)
+        if first:
+            self.order(*first)
+
+    def _fork(self, limits: sandbox.Limits) -> None:
         self.wait_ready()
         assert self._control is not None and self._wire is None
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -63,9 +89,29 @@ class GpuZygote(Zygote):
 
     def ask(self, command: str, *arguments: Any, descriptors: tuple[int, ...] = ()) -> Any:
         """One order and its answer; raises ChildFailed, after which the child is gone."""
+        self.settle()
+        self.order(command, *arguments, descriptors=descriptors)
+        return self._answer()
+
+    def order(self, command: str, *arguments: Any, descriptors: tuple[int, ...] = ()) -> None:
+        """One order; its answer is taken, and what fails is raised, by what asks next."""
         assert self._wire is not None
         try:
             self._wire.send([command, *arguments], descriptors)
+        except WireClosed:
+            if not self._owed:
+                raise ChildFailed(command, code=self.end().code) from None
+        self._owed.append(command)
+
+    def settle(self) -> None:
+        """Wait for all orders; raises ChildFailed of the first that failed."""
+        while self._owed:
+            self._answer()
+
+    def _answer(self) -> Any:
+        assert self._wire is not None
+        command = self._owed.pop(0)
+        try:
             reply, received = self._wire.receive(max(0.001, self.deadline - time.monotonic()))
             for number in received:
                 os.close(number)
@@ -84,7 +130,7 @@ class GpuZygote(Zygote):
         """End the child, whatever it does; how it ended."""
         assert self._control is not None and self._wire is not None
         self._wire.close()
-        self._wire = None
+        self._wire, self._owed, self._ahead = None, [], None
         try:
             self._control.send(msgspec.msgpack.encode(zygote.Kill()))
             self._control.settimeout(_END_S)

@@ -10,7 +10,6 @@ share a GPU and take turns by the lease.
 """
 
 import contextlib
-import os
 import random
 import signal
 import time
@@ -23,9 +22,9 @@ import torch
 from core.evaluation import compare, diagnosis, sandbox, timing
 from core.evaluation.device_reference import Samples
 from core.evaluation.findings import Finding, feedback_text
-from core.evaluation.gpu_clock import Clock, Timed
 from core.evaluation.gpu_clock import GpuSettings as GpuSettings
-from core.evaluation.gpu_lease import lease
+from core.evaluation.gpu_lease import first_call, lease
+from core.evaluation.gpu_measure import Measuring, plain, share
 from core.evaluation.gpu_outputs import MAX_PLACES, Outputs
 from core.evaluation.gpu_spawn import ChildFailed, GpuZygote
 from core.evaluation.gpu_task import GpuTask
@@ -36,9 +35,6 @@ from core.evaluation.verdict import Verdict
 from core.tasks.format import TaskError
 from core.tasks.task import Task
 
-BASELINE_S = 3600.0
-"""A baseline's child lives as long as its task is the latest one, this long at most."""
-
 
 class GpuStage:
     """One GPU's tier in one process."""
@@ -47,16 +43,19 @@ class GpuStage:
         self.settings, self.walls = settings, walls
         self._candidates, self._baselines = GpuZygote(walls, slot), GpuZygote(walls, slot + 1)
         self._task: tuple[str, GpuTask] | None = None
-        self._timed: dict[str, Timed] = {}
         self._rng = random.SystemRandom()
         self._out: Outputs | None = None
-        self._base: Outputs | None = None
-        self.measured: timing.Measured | None = None
-        """The latest measurement."""
+        self._clock = Measuring(settings, self._baselines, self._rng, self._limits, self._spent)
+        settings.precision.apply()
         self.spent_s: dict[str, float] = {}
         """Where the latest candidate's time went."""
         self.peak_gb: dict[str, float] = {}
         """Most device memory of this process's tensors meanwhile; children and arenas come on top."""
+
+    @property
+    def measured(self) -> timing.Measured | None:
+        """The latest measurement."""
+        return self._clock.measured
 
     def start(self) -> None:
         for zygote in (self._candidates, self._baselines):
@@ -68,6 +67,7 @@ class GpuStage:
 
     def stop(self) -> None:
         self._forget()
+        self._clock.close()
         for zygote in (self._candidates, self._baselines):
             zygote.stop()
 
@@ -86,6 +86,7 @@ class GpuStage:
             verdict = Verdict(
                 candidate_key=key, kind="infra", tier="gpu", stage="load", category="infra", feedback=str(error)[:400]
             )
+        screens = (*screens, *verdict.screens)
         return msgspec.structs.replace(verdict, screens=screens, wall_s=round(time.monotonic() - started, 4))
 
     # --- one candidate ---
@@ -94,17 +95,24 @@ class GpuStage:
         with self._spent("task"), lease(self.settings.device):
             prepared = self._prepare(task)
             prepared.renew()
+        if timed:
+            self._clock.begin(prepared)
+        verdict: Verdict | None = None
         try:
             try:
                 samples, finding, places = self._correct(prepared, candidate)
                 if finding is None and timed:
-                    return self._measure(prepared, key, samples, places)
+                    verdict = self._measure(prepared, key, samples, places)
             finally:
                 if self._candidates.running:
                     self._candidates.end()
                 self._drop_output()
         except ChildFailed as failure:
             finding = self._failure(failure)
+        if self.settings.spare:
+            self._candidates.ahead(self._limits(), "start", self.settings.device)
+        if verdict is not None:
+            return self._clock.others(prepared, verdict) if verdict.kind == "pass" else verdict
         if finding is not None:
             return _failed(key, finding)
         return Verdict(candidate_key=key, kind="pass", tier="gpu", compiled=True, correct=True, feedback="correct")
@@ -119,25 +127,15 @@ class GpuStage:
     def _load(self, zygote: GpuZygote, task: GpuTask, source: str) -> None:
         """Fork a child, import, construct, give it inputs and parameters."""
         with self._spent("start"):
-            zygote.begin(self._limits())
-            zygote.ask("start", self.settings.device)
+            zygote.begin(self._limits(), "start", self.settings.device)
+            zygote.ask("precision", self.settings.precision.recorded())
         with self._spent("import"):
             zygote.ask("import", source)
             init = task.reference.init
-            tree = ["list", [["list", [_plain(part) for part in init[0]]],
-                             ["dict", {name: _plain(part) for name, part in init[1].items()}]]]  # fmt: skip
-            zygote.ask("construct", tree)
-        self._share(zygote, "inputs", task.arena)
+            zygote.ask("construct", ["list", [plain(list(init[0])), plain(init[1])]])
+        share(zygote, "inputs", task.arena)
         zygote.ask("inputs", task.input_trees())
         zygote.ask("state", task.state_trees(), task.reference.built.required)
-
-    @staticmethod
-    def _share(zygote: GpuZygote, name: str, arena: Any) -> None:
-        descriptor = arena.descriptor()
-        try:
-            zygote.ask("memory", name, arena.nbytes, descriptors=(descriptor,))
-        finally:
-            os.close(descriptor)
 
     def _drop_output(self) -> None:
         if self._out is not None:
@@ -149,7 +147,7 @@ class GpuStage:
         self._drop_output()
         self._out = Outputs(self.settings.device, task.reference.outputs)
         self._load(self._candidates, task, candidate)
-        self._share(self._candidates, "out", self._out.arena)
+        share(self._candidates, "out", self._out.arena)
         places = [
             torch.randint(0, max(1, t.numel()), (MAX_PLACES,), device=self.settings.device)
             for t in task.reference.outputs
@@ -168,10 +166,11 @@ class GpuStage:
     def _call(
         self, task: GpuTask, which: int, places: list[torch.Tensor], note: str
     ) -> tuple[list[Samples], Finding | None]:
-        child, reference = self._candidates, task.reference
+        child, reference, device = self._candidates, task.reference, self.settings.device
         with self._spent("call"):
             child.ask("state", task.state_trees(), reference.built.required)
-            structure, kinds = _checked_answer(child.ask("call", which, reference.training, False))
+            with first_call(device) if which == 0 and not note else lease(device):
+                structure, kinds = _checked_answer(child.ask("call", which, reference.training, False))
         wanted = [[str(t.dtype).removeprefix("torch."), list(t.shape), torch.device(task.device).type]
                   for t in reference.outputs]  # fmt: skip
         if not _same_structure(structure, reference.structure):
@@ -220,32 +219,8 @@ class GpuStage:
 
     def _measure(self, task: GpuTask, key: str, samples: list[list[Samples]], places: list[torch.Tensor]) -> Verdict:
         assert self._out is not None
-        with self._spent("baseline"):
-            if not self._baselines.running:
-                self._load(self._baselines, task, task.source + "\n\nModelNew = Model\n")
-                self._base = Outputs(self.settings.device, task.reference.outputs, whole=False)
-                self._share(self._baselines, "out", self._base.arena)
-                self._baselines.deadline = time.monotonic() + BASELINE_S
-            assert self._base is not None
-            clock = Clock(self.settings, self._baselines, self._base, self._rng)
-            clock.prepare(task, self._timed)
-        with self._spent("lease"), lease(self.settings.device, alone=True):
-            result = clock.measure(task, self._candidates, self._out, samples, places)
-            if not isinstance(result, Finding) and not result.steady:
-                result = clock.measure(task, self._candidates, self._out, samples, places)
-        if isinstance(result, Finding):
-            return _failed(key, result)
-        self.measured = result
-        text = (
-            f"correct: {result.speedup:.2f}x over eager PyTorch (at least {result.speedup_low:.2f}x)\n"
-            f"{result.runtime_ms:.4g} ms, eager {result.baseline_ms:.4g} ms; "
-            f"{100 * result.roofline_share:.0f} % of what the GPU allows ({result.floor_ms:.4g} ms)."
-        )
-        return Verdict(
-            candidate_key=key, kind="pass", tier="gpu", compiled=True, correct=True, feedback=text,
-            speed_kind="measured", speedup=round(result.speedup, 4), speedup_low=round(result.speedup_low, 4),
-            runtime_ms=result.runtime_ms, baseline_ms=result.baseline_ms,
-        )  # fmt: skip
+        found = self._clock.verdict(task, key, self._candidates, self._out, samples, places)
+        return _failed(key, found) if isinstance(found, Finding) else found
 
     # --- tasks ---
 
@@ -264,11 +239,7 @@ class GpuStage:
         return prepared
 
     def _forget(self) -> None:
-        if self._baselines.running:
-            self._baselines.end()
-        if self._base is not None:
-            self._base.close()
-            self._base = None
+        self._clock.forget()
         if self._task is not None:
             self._task[1].close()
             self._task = None
@@ -287,14 +258,6 @@ class GpuStage:
             self.spent_s[name] = self.spent_s.get(name, 0.0) + time.monotonic() - started
             if gpu:
                 self.peak_gb[name] = max(self.peak_gb.get(name, 0.0), torch.cuda.max_memory_allocated() / 1e9)
-
-
-def _plain(value: Any) -> list[Any]:
-    if isinstance(value, (list, tuple)):
-        return ["list" if isinstance(value, list) else "tuple", [_plain(part) for part in value]]
-    if isinstance(value, dict):
-        return ["dict", {str(key): _plain(part) for key, part in value.items()}]
-    return ["value", value]
 
 
 def _checked_answer(answer: Any) -> tuple[Any, list[Any]]:
