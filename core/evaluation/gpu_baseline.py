@@ -69,14 +69,25 @@ def key(task: GpuTask, settings: GpuSettings, name: str) -> dict[str, Any]:
         "profile": settings.profile,
         "inputs": [[str(t.dtype), list(t.shape), list(t.stride())] for t in given],
         "outputs": [[str(t.dtype), list(t.shape), list(t.stride())] for t in task.reference.outputs],
-        "precision": settings.precision.recorded(),
+        "precision": flags(),
         "mode": name,
         "gpu": gpu,
         "driver": driver_version(),
-        "torch": torch.__version__,
+        "torch": str(torch.__version__),
         "triton": _triton_version(),
         "cuda": str(torch.version.cuda),
         "protocol": msgspec.to_builtins(settings.protocol),
+    }
+
+
+def flags() -> dict[str, str]:
+    """The switches for less exact products: those of this process's reference, and of every child's start."""
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    return {
+        "matmul": torch.get_float32_matmul_precision(),
+        "cudnn.allow_tf32": str(cudnn.allow_tf32),
+        "fp16_reduced": str(matmul.allow_fp16_reduced_precision_reduction),
+        "bf16_reduced": str(matmul.allow_bf16_reduced_precision_reduction),
     }
 
 

@@ -1,7 +1,6 @@
 """The GPU child: runs one candidate for real, inside the walls, by orders of the trusted side.
 
-    start device          make the CUDA context          precision flags      TF32 and the like, before any other code
-    import source         execute the candidate
+    start device          make the CUDA context          import source        execute the candidate
     construct init        ModelNew on the device         memory name nbytes   map an arena (its descriptor comes along)
     inputs sets           input sets by arena and place  state tensors        copy parameters from the arena
     call set training     forward, device idle           take specs           copy the output's bytes to the arena
@@ -26,7 +25,6 @@ from core.evaluation import device_memory, host_memory
 from core.evaluation.device_memory import Spec
 from core.evaluation.gpu_wire import Wire, WireClosed
 from core.evaluation.host import NotPlainError, describe_error, import_candidate, odd_type
-from core.evaluation.precision import Precision
 from core.evaluation.trees import flatten
 
 FLUSH_BYTES = 256 * 2**20
@@ -102,9 +100,6 @@ class Child:
         event = torch.cuda.Event
         self._new_event = lambda: event(enable_timing=True)
         self._synchronize()
-
-    def _precision(self, flags: dict[str, bool]) -> None:
-        Precision(**flags).apply()
 
     def _import(self, source: str) -> None:
         self._module, self.path = import_candidate(source, self._folder)

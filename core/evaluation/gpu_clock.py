@@ -19,7 +19,6 @@ from core.evaluation.device_reference import PART_ELEMENTS, Samples
 from core.evaluation.findings import Finding
 from core.evaluation.gpu_outputs import MAX_CALLS, Outputs
 from core.evaluation.gpu_task import SETS, GpuTask
-from core.evaluation.precision import Precision
 
 MOST_REMADE = 4
 """Blocks made again in one measurement."""
@@ -36,7 +35,6 @@ class GpuSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Host memory of a child."""
     part_elements: int = PART_ELEMENTS
     protocol: timing.Protocol = timing.Protocol()
-    precision: Precision = Precision()
     spare: bool = True
     """Fork the next candidate's child, and make its CUDA context, while the latest verdict is read."""
     baselines: tuple[str, ...] = ("eager",)

@@ -76,18 +76,19 @@ class _Products(Counter):
         return held and int(torch.count_nonzero(factor)) >= DENSE * factor.numel()
 
 
-def floor_of(task: GpuTask, gpu: roofline.Roofline | None, l2_bytes: float, tf32: bool) -> Floor:
-    """The floor; runs the reference a few times on the device. Private inputs are changed meanwhile and put back."""
+def floor_of(task: GpuTask, gpu: roofline.Roofline | None, l2_bytes: float) -> Floor:
+    """The floor; runs the reference a few times on the device, on inputs of its own."""
     if gpu is None:
         return Floor()
-    read = _bytes_that_matter(task)
+    inputs = task.reference.inputs(random.SystemRandom().getrandbits(40))
+    read = _bytes_that_matter(task, inputs)
     written = sum(map(_footprint, task.reference.outputs))  # what is expanded is written once
     memory = timing.roofline_floor_ms(read, written, 0.0, gpu.dram_gb_per_s, 1.0, l2_bytes)
-    return Floor(memory_ms=memory, matrix_ms=_matrix_ms(task, gpu, tf32), gpu=gpu.name)
+    return Floor(memory_ms=memory, matrix_ms=_matrix_ms(task, gpu, inputs), gpu=gpu.name)
 
 
-def _matrix_ms(task: GpuTask, gpu: roofline.Roofline, tf32: bool) -> float:
-    inputs = task.values(0)
+def _matrix_ms(task: GpuTask, gpu: roofline.Roofline, inputs: Any) -> float:
+    tf32 = torch.get_float32_matmul_precision() != "highest"
     model = task.reference.built.model
     own = [*tensors_in(inputs), *model.parameters(), *model.buffers()]
     counter = _Products(own, max((t.numel() for t in task.reference.outputs), default=0))
@@ -105,8 +106,7 @@ def rate_tflops(gpu: roofline.Roofline, dtype: torch.dtype, tf32: bool) -> float
     return math.inf
 
 
-def _bytes_that_matter(task: GpuTask) -> int:
-    inputs = task.values(0)
+def _bytes_that_matter(task: GpuTask, inputs: Any) -> int:
     if _poisoned(task, inputs) is not False:
         return 0  # NaN by itself: nothing can be seen
     rng = random.SystemRandom()

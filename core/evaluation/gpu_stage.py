@@ -46,7 +46,6 @@ class GpuStage:
         self._rng = random.SystemRandom()
         self._out: Outputs | None = None
         self._clock = Measuring(settings, self._baselines, self._rng, self._limits, self._spent)
-        settings.precision.apply()
         self.spent_s: dict[str, float] = {}
         """Where the latest candidate's time went."""
         self.peak_gb: dict[str, float] = {}
@@ -128,7 +127,6 @@ class GpuStage:
         """Fork a child, import, construct, give it inputs and parameters."""
         with self._spent("start"):
             zygote.begin(self._limits(), "start", self.settings.device)
-            zygote.ask("precision", self.settings.precision.recorded())
         with self._spent("import"):
             zygote.ask("import", source)
             init = task.reference.init
