@@ -36,7 +36,10 @@ def lease(device: str, alone: bool = False) -> Iterator[None]:
         fcntl.flock(gate, fcntl.LOCK_EX)
         fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
         fcntl.flock(gate, fcntl.LOCK_UN)
-        yield
+        try:
+            yield
+        finally:  # said aloud: a process forked meanwhile has the file too, and would hold the lock on
+            fcntl.flock(lock, fcntl.LOCK_UN)
 
 
 @contextlib.contextmanager
@@ -46,7 +49,10 @@ def first_call(device: str) -> Iterator[None]:
         fcntl.flock(file, fcntl.LOCK_SH)
         file.write(b".")  # the file's size counts first calls: one that is over before somebody looks is seen too
         file.flush()
-        yield
+        try:
+            yield
+        finally:
+            fcntl.flock(file, fcntl.LOCK_UN)
 
 
 class Watch:
