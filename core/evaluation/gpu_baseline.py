@@ -62,14 +62,14 @@ def driver_version() -> str:
 
 def key(task: GpuTask, settings: GpuSettings, name: str) -> dict[str, Any]:
     """All that a baseline's time depends on."""
-    given = tensors_in(task.values(0))
+    given = tensors_in(task._template)
     gpu = "cpu" if settings.device == "cpu" else torch.cuda.get_device_name(torch.device(settings.device))
     return {
         "source": task.source,
         "profile": settings.profile,
         "inputs": [[str(t.dtype), list(t.shape), list(t.stride())] for t in given],
         "outputs": [[str(t.dtype), list(t.shape), list(t.stride())] for t in task.reference.outputs],
-        "precision": flags(),
+        "precision": task.reference.flags,
         "mode": name,
         "gpu": gpu,
         "driver": driver_version(),
@@ -77,17 +77,6 @@ def key(task: GpuTask, settings: GpuSettings, name: str) -> dict[str, Any]:
         "triton": _triton_version(),
         "cuda": str(torch.version.cuda),
         "protocol": msgspec.to_builtins(settings.protocol),
-    }
-
-
-def flags() -> dict[str, str]:
-    """The switches for less exact products: those of this process's reference, and of every child's start."""
-    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    return {
-        "matmul": torch.get_float32_matmul_precision(),
-        "cudnn.allow_tf32": str(cudnn.allow_tf32),
-        "fp16_reduced": str(matmul.allow_fp16_reduced_precision_reduction),
-        "bf16_reduced": str(matmul.allow_bf16_reduced_precision_reduction),
     }
 
 
@@ -109,6 +98,7 @@ def alone(
     child = side.child
     try:
         # Autotuning is measuring: with others on the GPU it would pick anything. Compiling alone need not wait.
+        side.out.choose(places, rng)
         with lease(settings.device, alone=True) if autotunes else first_call(settings.device):
             for number in (*range(SETS), *range(SETS)):  # graphs are recorded in the second call
                 child.ask("call", number, task.reference.training, False)

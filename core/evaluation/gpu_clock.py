@@ -182,14 +182,20 @@ class Measurement:
                 self._taken = held.out.poison(), (first + keep) % SETS
                 held.child.ask("take", held.out.whole_trees())
                 held.child.ask("free")
+                # What the child still holds has to be looked at before its next block.
+                finding = self.recheck() if held.out.split is not None else None
+                if finding is not None:
+                    return finding
         return block
 
     def recheck(self) -> Finding | None:
-        """Compare the whole output of one timed call; it was taken meanwhile, so others may use the GPU again."""
-        assert self._taken is not None
-        outputs, which = self._taken
+        """Compare the whole output of one timed call, once; it was taken meanwhile, so others may use the GPU again."""
+        if self._taken is None:
+            return None
+        (outputs, which), self._taken = self._taken, None
         nowhere = [torch.zeros(0, dtype=torch.int64, device=self._task.device)] * len(outputs)
         finding, _ = self._task.reference.check(self._task.values(which), outputs, nowhere, "A timed call's output.")
+        self._task.give_back()
         return None if finding is None else msgspec.structs.replace(finding, stage="timing")
 
 

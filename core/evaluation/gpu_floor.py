@@ -93,7 +93,7 @@ def _matrix_ms(task: GpuTask, gpu: roofline.Roofline, inputs: Any) -> float:
     own = [*tensors_in(inputs), *model.parameters(), *model.buffers()]
     counter = _Products(own, max((t.numel() for t in task.reference.outputs), default=0))
     with counter:
-        task.reference._run(inputs, double=False)
+        task.reference._run(inputs, False, task.reference.training)
     return sum(flops * STRASSEN / rate_tflops(gpu, dtype, tf32) * 1e-9 for dtype, flops in counter.certain.items())
 
 
@@ -131,7 +131,7 @@ def _matters(task: GpuTask, inputs: Any, tensor: torch.Tensor, rng: random.Rando
 def _poisoned(task: GpuTask, inputs: Any) -> bool | None:
     """Whether an output holds NaN; None where the run failed."""
     try:
-        outputs = flatten(task.reference._run(inputs, double=False))[1]
+        outputs = flatten(task.reference._run(inputs, False, task.reference.training)[0])[1]
     except RuntimeError:
         return None
     return any(t.is_floating_point() and bool(torch.isnan(t.sum())) for t in outputs)

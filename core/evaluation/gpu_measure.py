@@ -6,7 +6,7 @@
 
 The eager baseline runs beside every candidate, whatever is remembered of it: interleaved blocks are what makes the
 interval honest on a GPU that drifts, and cost a few tenths of a second. What is remembered of eager tells whether the
-GPU is still the one on which the others were measured. A baseline's failure is ours (ZygoteError), never a candidate's.
+GPU is still the one on which the others were measured. What fails in a baseline's child says so (ChildFailed.baseline).
 """
 
 import logging
@@ -28,9 +28,9 @@ from core.evaluation.gpu_clock import Clock, GpuSettings, Measurement, Side, Tim
 from core.evaluation.gpu_floor import Floor, floor_of
 from core.evaluation.gpu_lease import Watch, first_call, lease
 from core.evaluation.gpu_outputs import MAX_PLACES, Outputs
-from core.evaluation.gpu_spawn import ChildFailed, GpuZygote
+from core.evaluation.gpu_spawn import GpuZygote
 from core.evaluation.gpu_task import GpuTask
-from core.evaluation.spawn import ZygoteError
+from core.evaluation.gpu_turns import Turns
 from core.evaluation.verdict import Verdict
 
 BASELINE_S = 3600.0
@@ -39,22 +39,12 @@ _log = logging.getLogger(__name__)
 Spent = Callable[[str], AbstractContextManager[None]]
 
 
-def plain(value: Any) -> list[Any]:
-    """A constructor's argument for the wire."""
-    if isinstance(value, (list, tuple)):
-        return ["list" if isinstance(value, list) else "tuple", [plain(part) for part in value]]
-    if isinstance(value, dict):
-        return ["dict", {str(key): plain(part) for key, part in value.items()}]
-    return ["value", value]
-
-
 def load(zygote: GpuZygote, task: GpuTask, source: str, out: Outputs) -> None:
     """All orders that bring a forked child to where it can be called; nobody waits for them here."""
     zygote.order("import", source)
-    args, kwargs = task.reference.init
-    zygote.order("construct", ["list", [plain(list(args)), plain(kwargs)]])
-    share(zygote, "inputs", task.arena)
-    zygote.order("inputs", task.input_trees())
+    share(zygote, task.arena_name, task.arena)
+    zygote.order("construct", task.init_tree())
+    zygote.order("inputs", task.input_trees(), task.reference.mutated, zygote.baseline)
     zygote.order("state", task.state_trees(), task.reference.built.required)
     share(zygote, "out", out.arena)
 
@@ -73,9 +63,10 @@ class Measuring:
 
     def __init__(
         self, settings: GpuSettings, zygote: GpuZygote, rng: random.Random, limits: Callable[[], sandbox.Limits],
-        spent: Spent,
+        spent: Spent, turns: Turns,
     ) -> None:  # fmt: skip
         self.settings, self._zygote, self._rng, self._limits, self._spent = settings, zygote, rng, limits, spent
+        self._turns = turns
         self._cache = BaselineCache(settings.baseline_folder)
         self._out: Outputs | None = None
         self._timed: dict[str, Timed] = {}
@@ -99,11 +90,9 @@ class Measuring:
         self.forget()
         self._out = Outputs(self.settings.device, task.reference.outputs, whole=False)
         limits = msgspec.structs.replace(self._limits(), wall_s=wall_s)
-        try:
-            self._zygote.begin(limits, "start", self.settings.device)
-            load(self._zygote, task, gpu_baseline.source(task.source, name), self._out)
-        except ChildFailed as failure:
-            raise ZygoteError(f"the {name} baseline of task {task.name} failed: {failure}") from failure
+        self._zygote.begin(limits, "start", self.settings.device, task.reference.flags)
+        load(self._zygote, task, gpu_baseline.source(task.source, name), self._out)
+        self._out.bind(self._zygote, self._turns)
         self._called = False
 
     def forget(self) -> None:
@@ -118,7 +107,7 @@ class Measuring:
         self, task: GpuTask, key: str, candidate: GpuZygote, out: Outputs, samples: list[list[Samples]],
         places: list[torch.Tensor],
     ) -> Verdict | Finding:  # fmt: skip
-        """The pass with its speed, or what a timed call did wrong. Raises ChildFailed of the candidate alone."""
+        """The pass with its speed, or what a timed call did wrong. Raises ChildFailed."""
         self.measured = None
         clock = Clock(self._watcher())
         with self._spent("baseline"):
@@ -127,13 +116,13 @@ class Measuring:
             self.floor = self._floor_of(task)
         assert self._out is not None
         measurement = Measurement(
-            clock, task, Side(child=_Ours(self._zygote), out=self._out), Side(child=candidate, out=out), self._rng,
+            clock, task, Side(child=self._zygote, out=self._out), Side(child=candidate, out=out), self._rng,
             samples, places,
         )  # fmt: skip
         with self._spent("lease"), lease(self.settings.device, alone=True), self._spent("blocks"):
             if task.source not in self._timed:
                 self._out.choose(places, self._rng)
-                clock.learn(_Ours(self._zygote), self._out.sample_trees())
+                clock.learn(self._zygote, self._out.sample_trees())
                 self._timed[task.source] = clock.timed
             clock.timed = self._timed[task.source]
             result = measurement.run(self.settings.protocol, self.floor.ms)
@@ -150,10 +139,10 @@ class Measuring:
         return self._worded(key, result)
 
     def others(self, task: GpuTask, verdict: Verdict) -> Verdict:
-        """Measure what other baselines are not known yet, and put all into the verdict: a pass that was measured."""
+        """Measure what other baselines are not known yet, and put all into the verdict, if it is a measured pass."""
         wanted = [name for name in dict.fromkeys((*self.settings.baselines, self.settings.baseline)) if name != "eager"]
         result = self.measured
-        if result is None or not wanted:
+        if result is None or not wanted or verdict.kind != "pass":
             return verdict
         gains = {}
         for name in wanted:
@@ -170,8 +159,9 @@ class Measuring:
     def _ready(self, task: GpuTask) -> None:
         """The eager child is loaded, was called once, and has the present parameters."""
         self.begin(task)
-        child = _Ours(self._zygote)
+        child = self._zygote
         if not self._called:
+            self._turns.take(child)
             with first_call(self.settings.device):
                 child.ask("call", 0, task.reference.training, False)
             self._called = True
@@ -262,19 +252,6 @@ class Measuring:
         if self._watch is not None:
             self._watch.close()
             self._watch = None
-
-
-class _Ours:
-    """The baseline's child as a clock asks it: what fails is not the candidate's fault."""
-
-    def __init__(self, zygote: GpuZygote) -> None:
-        self._zygote = zygote
-
-    def ask(self, command: str, *arguments: Any) -> Any:
-        try:
-            return self._zygote.ask(command, *arguments)
-        except ChildFailed as failure:
-            raise ZygoteError(f"the eager baseline's process failed: {failure}") from failure
 
 
 def _drifted(before_ms: float, now_ms: float) -> bool:

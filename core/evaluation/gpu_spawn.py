@@ -23,23 +23,33 @@ from core.evaluation.spawn import Zygote, ZygoteError
 
 _WALLS_S = 20.0
 _END_S = 20.0
+_WARMS = {"call": False, "block": False, "warm": False, "free": True, "drop": True}
+"""Orders after which a child has memory for a call, or has none."""
+GARBLED = "Garbled"
+"""`type` of an error that is ours, not the child's: no child may give it."""
 
 
 class ChildFailed(Exception):
-    """The candidate's process raised (`error`), or ended (`code`), or was stopped after its time (`timed_out`)."""
+    """A child raised (`error`), or ended (`code`), or was stopped after its time (`timed_out`); `baseline`: not the
+    candidate's child, but the one that runs the task itself."""
 
     def __init__(
-        self, doing: str, error: dict[str, Any] | None = None, code: int | None = None, timed_out: bool = False
-    ) -> None:
+        self, doing: str, error: dict[str, Any] | None = None, code: int | None = None, timed_out: bool = False,
+        baseline: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__(f"{doing}: {error or ('timed out' if timed_out else f'ended with {code}')}")
         self.doing, self.error, self.code, self.timed_out = doing, error, code, timed_out
+        self.baseline = baseline
 
 
 class GpuZygote(Zygote):
     """A zygote whose children hold a GPU."""
 
-    def __init__(self, walls: sandbox.Walls, slot: int) -> None:
+    def __init__(self, walls: sandbox.Walls, slot: int, baseline: bool = False) -> None:
         super().__init__("gpu", walls, slot)
+        self.baseline = baseline
+        self.cold = True
+        """Whether the next call has to get memory from the driver first."""
         self._wire: Wire | None = None
         self._owed: list[str] = []
         """Orders whose answers were not taken yet."""
@@ -86,6 +96,7 @@ class GpuZygote(Zygote):
             self.end()
             raise ZygoteError("the candidate's sandbox could not be built (see the zygote's stderr)")
         self.deadline = time.monotonic() + limits.wall_s
+        self.cold = True
 
     def ask(self, command: str, *arguments: Any, descriptors: tuple[int, ...] = ()) -> Any:
         """One order and its answer; raises ChildFailed, after which the child is gone."""
@@ -117,14 +128,17 @@ class GpuZygote(Zygote):
                 os.close(number)
         except TimeoutError:
             self.end()
-            raise ChildFailed(command, timed_out=True) from None
+            raise ChildFailed(command, timed_out=True, baseline=self.baseline) from None
         except WireClosed:
-            raise ChildFailed(command, code=self.end().code) from None
+            raise ChildFailed(command, code=self.end().code, baseline=self.baseline) from None
         if isinstance(reply, list) and len(reply) == 2 and reply[0] == "done":
+            if command in _WARMS:
+                self.cold = _WARMS[command]
             return reply[1]
         self.end()
         failed = isinstance(reply, list) and len(reply) == 2 and reply[0] == "failed" and isinstance(reply[1], dict)
-        raise ChildFailed(command, error=reply[1] if failed else {"type": "Garbled", "message": "no answer of ours"})
+        error = reply[1] if failed else {"type": GARBLED, "message": "its answer is none of ours"}
+        raise ChildFailed(command, error=error, baseline=self.baseline)
 
     def end(self) -> zygote.Exited:
         """End the child, whatever it does; how it ended."""

@@ -7,27 +7,31 @@ Everything that decides is here: secret values, reference, comparison, the wall 
 bytes and for event readings; the latter count only where the wall agrees (timing.py). Outputs come back through an
 arena of the candidate's own, filled with NaN before. Blocking; one candidate at a time per stage, several stages may
 share a GPU and take turns by the lease.
+
+Device memory. Besides contexts, there stand: the arena of inputs; one child's outputs and temporaries (gpu_turns.py);
+in comparing one part of them and of the reference (device_compare.py). What does not fit is told with numbers.
 """
 
 import contextlib
 import random
-import signal
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import torch
 
-from core.evaluation import compare, diagnosis, sandbox, timing
+from core.evaluation import gpu_correct, gpu_faults, gpu_precision, sandbox, timing
+from core.evaluation.device_memory import DriverError
 from core.evaluation.device_reference import Samples
 from core.evaluation.findings import Finding, feedback_text
+from core.evaluation.gpu_accounts import Accounts
 from core.evaluation.gpu_clock import GpuSettings as GpuSettings
-from core.evaluation.gpu_lease import first_call, lease
-from core.evaluation.gpu_measure import Measuring, plain, share
-from core.evaluation.gpu_outputs import MAX_PLACES, Outputs
+from core.evaluation.gpu_lease import lease
+from core.evaluation.gpu_measure import Measuring
+from core.evaluation.gpu_outputs import Outputs
 from core.evaluation.gpu_spawn import ChildFailed, GpuZygote
 from core.evaluation.gpu_task import GpuTask
+from core.evaluation.gpu_turns import Turns
 from core.evaluation.screens import screen
 from core.evaluation.source_text import without_mark
 from core.evaluation.spawn import ZygoteError
@@ -35,25 +39,48 @@ from core.evaluation.verdict import Verdict
 from core.tasks.format import TaskError
 from core.tasks.task import Task
 
+GREEDY = 2.0
+"""A candidate that keeps this many times the task's own memory is at fault where the baseline finds none."""
+
+
+class DoesNotFitError(TaskError):
+    """The task does not fit this GPU."""
+
 
 class GpuStage:
     """One GPU's tier in one process."""
 
     def __init__(self, settings: GpuSettings, walls: sandbox.Walls, slot: int = 0) -> None:
         self.settings, self.walls = settings, walls
-        self._candidates, self._baselines = GpuZygote(walls, slot), GpuZygote(walls, slot + 1)
+        self._candidates, self._baselines = GpuZygote(walls, slot), GpuZygote(walls, slot + 1, baseline=True)
+        self._turns = Turns(settings.device, [self._candidates, self._baselines])
         self._task: tuple[str, GpuTask] | None = None
+        self._refused: dict[str, str] = {}
+        """Sources that do not fit this GPU, and why."""
         self._rng = random.SystemRandom()
         self._out: Outputs | None = None
-        self._clock = Measuring(settings, self._baselines, self._rng, self._limits, self._spent)
-        self.spent_s: dict[str, float] = {}
-        """Where the latest candidate's time went."""
-        self.peak_gb: dict[str, float] = {}
+        self.accounts = Accounts(settings.device)
+        """Where the latest candidate's time and memory went."""
+        self._clock = Measuring(settings, self._baselines, self._rng, self._limits, self._spent, self._turns)
+        self.flags: dict[str, Any] = {}
+        """Precision switches while the latest candidate was judged: of this process (`trusted`), and as the children
+        say of theirs (`candidate`, `baseline`)."""
+        self.broken = ""
+        """Why this process can't judge any more (its own CUDA context is lost): replace it."""
+
+    @property
+    def spent_s(self) -> dict[str, float]:
+        """Seconds of the latest candidate, by phase."""
+        return {name: phase.seconds for name, phase in self.accounts.phases.items()}
+
+    @property
+    def peak_gb(self) -> dict[str, float]:
         """Most device memory of this process's tensors meanwhile; children and arenas come on top."""
+        return {name: phase.own_gb for name, phase in self.accounts.phases.items()}
 
     @property
     def measured(self) -> timing.Measured | None:
-        """The latest measurement."""
+        """The latest candidate's measurement."""
         return self._clock.measured
 
     def start(self) -> None:
@@ -71,50 +98,87 @@ class GpuStage:
             zygote.stop()
 
     def judge(self, task: Task, candidate: str, key: str, timed: bool = True) -> Verdict:
-        """The verdict; without `timed` of correctness alone."""
+        """The verdict; without `timed` of correctness alone. Never raises for what a task or a candidate does."""
         started = time.monotonic()
-        self.spent_s, self.peak_gb = {}, {}
+        self.accounts.renew()
+        self.flags, self._clock.measured = {}, None
         candidate = without_mark(candidate)
         refused, screens = screen(candidate, task.backend)
         try:
             if refused is not None:
                 verdict = _failed(key, refused, "static")
+            elif self.broken:
+                verdict = _infra(key, self.broken)
             else:
                 verdict = self._judge(task, candidate, key, timed)
+        except DoesNotFitError as error:
+            finding = Finding(stage="load", category="unsupported", headline=str(error), kind="unsupported")
+            verdict = _failed(key, finding)
         except (TaskError, ZygoteError) as error:
-            verdict = Verdict(
-                candidate_key=key, kind="infra", tier="gpu", stage="load", category="infra", feedback=str(error)[:400]
-            )
+            verdict = _infra(key, str(error))
         screens = (*screens, *verdict.screens)
         return msgspec.structs.replace(verdict, screens=screens, wall_s=round(time.monotonic() - started, 4))
 
     # --- one candidate ---
 
     def _judge(self, task: Task, candidate: str, key: str, timed: bool) -> Verdict:
-        with self._spent("task"), lease(self.settings.device):
-            prepared = self._prepare(task)
-            prepared.renew()
-        if timed:
-            self._clock.begin(prepared)
-        verdict: Verdict | None = None
+        prepared: GpuTask | None = None
         try:
+            with self._spent("task"), lease(self.settings.device):
+                if self._turns.lean:
+                    self._turns.rest()
+                prepared = self._prepare(task)
+                prepared.renew()
+                gpu_precision.apply(prepared.reference.flags)
+                self.flags["trusted"] = gpu_precision.read()
+            verdict = self._run(prepared, candidate, key, timed)
+            if self.settings.spare:
+                self._candidates.ahead(self._limits(), "start", self.settings.device, prepared.reference.flags)
+            return self._clock.others(prepared, verdict)
+        except (TaskError, ZygoteError):
+            raise
+        except (RuntimeError, DriverError) as error:
+            return self._own_trouble(task, prepared, key, error)
+
+    def _run(self, task: GpuTask, candidate: str, key: str, timed: bool) -> Verdict:
+        held_gb = 0.0
+        try:
+            if timed:
+                self._clock.begin(task)
             try:
-                samples, finding, places = self._correct(prepared, candidate)
+                samples, finding, places = self._correct(task, candidate)
                 if finding is None and timed:
-                    verdict = self._measure(prepared, key, samples, places)
+                    verdict = self._measure(task, key, samples, places)
+                    finding = self._after(task) if verdict.kind == "pass" else None
+                    if finding is None:
+                        return verdict
             finally:
-                if self._candidates.running:
-                    self._candidates.end()
-                self._drop_output()
+                held_gb = self._end_candidate()
         except ChildFailed as failure:
-            finding = self._failure(failure)
-        if self.settings.spare:
-            self._candidates.ahead(self._limits(), "start", self.settings.device)
-        if verdict is not None:
-            return self._clock.others(prepared, verdict) if verdict.kind == "pass" else verdict
+            if failure.baseline:
+                return self._baseline_failed(task, failure, key, held_gb)
+            finding = gpu_faults.finding_of(
+                failure, self.settings.wall_s, self.settings.memory_mb, candidate, task.needs.describe()
+            )
         if finding is not None:
             return _failed(key, finding)
         return Verdict(candidate_key=key, kind="pass", tier="gpu", compiled=True, correct=True, feedback="correct")
+
+    def _end_candidate(self) -> float:
+        """End the child; device memory that this set free, in GB, as far as this GPU's processes hold still."""
+        before = self._in_use()
+        if self._candidates.running:
+            self._candidates.end()
+        self._drop_output()
+        return (before - self._in_use()) / 1e9
+
+    def _in_use(self) -> int:
+        if self.settings.device == "cpu" or self.broken:
+            return 0
+        with contextlib.suppress(RuntimeError):
+            free, total = torch.cuda.mem_get_info(torch.device(self.settings.device))
+            return int(total - free)
+        return 0
 
     def _limits(self) -> sandbox.Limits:
         settings = self.settings
@@ -126,14 +190,17 @@ class GpuStage:
     def _load(self, zygote: GpuZygote, task: GpuTask, source: str) -> None:
         """Fork a child, import, construct, give it inputs and parameters."""
         with self._spent("start"):
-            zygote.begin(self._limits(), "start", self.settings.device)
+            zygote.begin(self._limits(), "start", self.settings.device, task.reference.flags)
+            zygote.settle()
         with self._spent("import"):
             zygote.ask("import", source)
-            init = task.reference.init
-            zygote.ask("construct", ["list", [plain(list(init[0])), plain(init[1])]])
-        share(zygote, "inputs", task.arena)
-        zygote.ask("inputs", task.input_trees())
-        zygote.ask("state", task.state_trees(), task.reference.built.required)
+            gpu_correct.construct(zygote, task)
+
+    def _share(self, zygote: GpuZygote, name: str, arena: Any) -> None:
+        gpu_correct.share(zygote, name, arena)
+        if self._out is not None and self._out.arena is arena:
+            self._out.bind(zygote, self._turns)
+        self.accounts.arenas_gb[f"{name} of the candidate"] = arena.nbytes / 1e9
 
     def _drop_output(self) -> None:
         if self._out is not None:
@@ -143,75 +210,61 @@ class GpuStage:
     def _correct(self, task: GpuTask, candidate: str) -> tuple[list[list[Samples]], Finding | None, list[torch.Tensor]]:
         """Three calls; samples per set for the timed calls, or what is wrong."""
         self._drop_output()
-        self._out = Outputs(self.settings.device, task.reference.outputs)
+        reference = task.reference
+        buffers = {name: reference.built.base[name] for name in reference.changed_buffers}
+        split = reference.split if task.lean else None
+        self._out = Outputs(self.settings.device, reference.outputs, split=split, buffers=buffers)
         self._load(self._candidates, task, candidate)
-        share(self._candidates, "out", self._out.arena)
-        places = [
-            torch.randint(0, max(1, t.numel()), (MAX_PLACES,), device=self.settings.device)
-            for t in task.reference.outputs
-        ]
-        samples: list[list[Samples]] = []
-        # The first set's memory again with other values before the second set: what is remembered by address is wrong.
-        for number, (which, note) in enumerate(((0, ""), (0, "with new values in place"), (1, "of the second set"))):
-            if number == 1:
-                task.scale_in_place()
-            found, finding = self._call(task, which, places, note)
-            if finding is not None:
-                return [], finding, places
-            samples.append(found)
-        return samples[1:], None, places
+        self._share(self._candidates, "out", self._out.arena)
+        calls = gpu_correct.Calls(task, self._candidates, self._out, self._spent)
+        samples, finding = calls.all()
+        self.flags["candidate"] = self._candidates.ask("precision") if finding is None else None
+        return samples, finding, calls.places
 
-    def _call(
-        self, task: GpuTask, which: int, places: list[torch.Tensor], note: str
-    ) -> tuple[list[Samples], Finding | None]:
-        child, reference, device = self._candidates, task.reference, self.settings.device
-        with self._spent("call"):
-            child.ask("state", task.state_trees(), reference.built.required)
-            with first_call(device) if which == 0 and not note else lease(device):
-                structure, kinds = _checked_answer(child.ask("call", which, reference.training, False))
-        wanted = [[str(t.dtype).removeprefix("torch."), list(t.shape), torch.device(task.device).type]
-                  for t in reference.outputs]  # fmt: skip
-        if not _same_structure(structure, reference.structure):
-            text = "forward returned another nesting of tensors than Model does"
-            return [], Finding(stage="correctness", category="wrong_structure", headline=text)
-        if kinds != wanted:
-            return [], _types_differ(kinds, wanted)
-        assert self._out is not None
-        with self._spent("wait"), lease(self.settings.device):
-            with self._spent("copy"):
-                outputs = self._out.poison()
-                child.ask("take", self._out.whole_trees())
-                child.ask("free")
-            with self._spent("compare"):
-                if not task.intact():
-                    text = "forward changed its inputs"
-                    return [], Finding(stage="correctness", category="input_mutated", headline=text)
-                finding, samples = reference.check(task.values(which), outputs, places, note and f"Inputs {note}.")
-                task.idle()
-        return samples, finding
+    def _after(self, task: GpuTask) -> Finding | None:
+        """What timed calls left: switches as they were, inputs as they were."""
+        finding = gpu_correct.flags_differ(self._candidates, task.reference.flags)
+        self.accounts.note_child("candidate", self._candidates.ask("held"))
+        self.accounts.note_child("baseline", self._baselines.ask("held"))
+        self.flags["baseline"] = self._baselines.ask("precision")
+        if finding is None and (touched := task.touched()) is not None:
+            finding = Finding(
+                stage="timing", category="input_mutated", headline=f"a timed call changed its input {touched}"
+            )
+        return finding
 
-    def _failure(self, failure: ChildFailed) -> Finding:
-        phase = {"import": "import", "construct": "construct", "start": "start"}.get(failure.doing, "forward")
-        stage = diagnosis._stage(phase)
-        doing = diagnosis._DOING[phase]
-        if failure.timed_out:
-            headline = f"stopped after {self.settings.wall_s:g} s while {doing}"
-            return Finding(stage=stage, category="timeout", headline=headline)
-        if failure.error is None:
-            code = failure.code or 0
-            name = signal.Signals(-code).name if code < 0 else f"exit {code}"
-            return Finding(stage=stage, category="crash", headline=f"the process ended ({name}) while {doing}")
-        plain = {"type": "Exception", "message": "", "line": 0, "code": "", **failure.error, "phase": phase}
-        try:
-            error = msgspec.convert(plain, diagnosis.ErrorFrame)
-        except msgspec.ValidationError as reason:
-            return Finding(stage=stage, category="tampering", headline=f"an answer that is none of ours: {reason}")
-        if "out of memory" in error.message and "CUDA" in error.message:
-            return Finding(stage=stage, category="memory", headline=error.message[:300], line=error.line)
-        if "illegal memory access" in error.message or "misaligned address" in error.message:
-            text = "a kernel touched memory that is not its own"
-            return Finding(stage="launch", category="out_of_bounds", headline=text, detail=error.message[:200])
-        return diagnosis.error_finding(error, (), self.settings.memory_mb)
+    # --- what is not the candidate's fault ---
+
+    def _baseline_failed(self, task: GpuTask, failure: ChildFailed, key: str, held_gb: float) -> Verdict:
+        """The task's own module failed beside this candidate: for want of memory, or for a reason of its own."""
+        self._clock.forget()
+        needs = task.needs.describe()
+        message = str((failure.error or {}).get("message", "")) or str(failure)
+        if gpu_faults.out_of_memory(RuntimeError(message)):
+            if held_gb > GREEDY * task.needs.total / 1e9 + 2:
+                text = f"the candidate kept {held_gb:.1f} GB of device memory; the baseline found too little"
+                return _failed(key, Finding(stage="timing", category="memory", headline=text, detail=f"{needs}."))
+            raise DoesNotFitError(self._no_room(needs))
+        raise TaskError(f"task {task.name}: the eager baseline failed: {message[:200]}")
+
+    def _own_trouble(self, task: Task, prepared: GpuTask | None, key: str, error: Exception) -> Verdict:
+        """An error of this process's own: the task is too large, or this process's context is lost."""
+        if gpu_faults.out_of_memory(error):
+            needs = prepared.needs.describe() if prepared is not None else f"task {task.task_id}: {error}"
+            text = self._no_room(needs)
+            self._forget()
+            self._refused[task.source] = text
+            raise DoesNotFitError(text) from None
+        if gpu_faults.broken(error):
+            self.broken = f"this judge's own CUDA context is lost, replace its process: {str(error)[:200]}"
+            return _infra(key, self.broken)
+        raise TaskError(f"task {task.task_id} does not run: {type(error).__name__}: {str(error)[:200]}") from error
+
+    def _no_room(self, needs: str) -> str:
+        there = ""
+        if self.settings.device != "cpu":
+            there = f" of {torch.cuda.get_device_properties(self.settings.device).total_memory / 1e9:.0f} GB"
+        return f"too large for this device{there}: {needs}; use a smaller profile than {self.settings.profile!r}"
 
     # --- clocks ---
 
@@ -225,6 +278,8 @@ class GpuStage:
     def _prepare(self, task: Task) -> GpuTask:
         if self._task is not None and self._task[0] == task.source:
             return self._task[1]
+        if task.source in self._refused:
+            raise DoesNotFitError(self._refused[task.source])
         self._forget()
         settings = self.settings
         try:
@@ -232,8 +287,12 @@ class GpuStage:
         except TaskError:
             raise
         except Exception as error:  # the task's own code may raise anything
+            if gpu_faults.out_of_memory(error) or gpu_faults.broken(error):
+                raise
             raise TaskError(f"task {task.task_id} does not run: {type(error).__name__}: {error}") from error
         self._task = (task.source, prepared)
+        self._turns.lean = prepared.lean
+        self.accounts.arenas_gb = {"inputs": prepared.arena.nbytes / 1e9}
         return prepared
 
     def _forget(self) -> None:
@@ -241,46 +300,12 @@ class GpuStage:
         if self._task is not None:
             self._task[1].close()
             self._task = None
-            if self.settings.device != "cpu":
-                torch.cuda.empty_cache()
+        self._turns.lean = False
+        if self.settings.device != "cpu" and not self.broken:
+            torch.cuda.empty_cache()
 
-    @contextlib.contextmanager
-    def _spent(self, name: str) -> Iterator[None]:
-        started = time.monotonic()
-        gpu = self.settings.device != "cpu"
-        if gpu:
-            torch.cuda.reset_peak_memory_stats()
-        try:
-            yield
-        finally:
-            self.spent_s[name] = self.spent_s.get(name, 0.0) + time.monotonic() - started
-            if gpu:
-                self.peak_gb[name] = max(self.peak_gb.get(name, 0.0), torch.cuda.max_memory_allocated() / 1e9)
-
-
-def _checked_answer(answer: Any) -> tuple[Any, list[Any]]:
-    if not isinstance(answer, list) or len(answer) != 2 or not isinstance(answer[1], list):
-        raise ChildFailed("call", error={"type": "Garbled", "message": "no answer of ours"})
-    return answer[0], answer[1]
-
-
-def _same_structure(got: Any, wanted: Any) -> bool:
-    """Whether the child's word for its output's nesting is the reference's; what is not a tensor counts too."""
-    try:
-        return compare._shape_of(got) == compare._shape_of(wanted) and not compare._values_differ(got, wanted)
-    except (TypeError, ValueError, KeyError, IndexError, AttributeError, RecursionError):
-        return False
-
-
-def _types_differ(got: list[Any], wanted: list[Any]) -> Finding:
-    for number, (mine, right) in enumerate(zip(got, wanted, strict=False)):
-        for index, (what, category) in enumerate((("dtype", "wrong_dtype"), ("shape", "wrong_shape"),
-                                                  ("device", "wrong_type"))):  # fmt: skip
-            if mine[index] != right[index]:
-                text = f"output {number} has {what} {mine[index]}, wanted {right[index]}"
-                return Finding(stage="correctness", category=category, headline=text)
-    text = f"forward returned {len(got)} tensors, wanted {len(wanted)}"
-    return Finding(stage="correctness", category="wrong_structure", headline=text)
+    def _spent(self, name: str) -> contextlib.AbstractContextManager[None]:
+        return self.accounts.phase(name)
 
 
 def _failed(key: str, finding: Finding, tier: Any = "gpu") -> Verdict:
@@ -288,3 +313,7 @@ def _failed(key: str, finding: Finding, tier: Any = "gpu") -> Verdict:
         candidate_key=key, kind=finding.kind, tier=tier, stage=finding.stage, category=finding.category,
         compiled=finding.stage in ("correctness", "timing"), feedback=feedback_text(finding),
     )  # fmt: skip
+
+
+def _infra(key: str, text: str) -> Verdict:
+    return Verdict(candidate_key=key, kind="infra", tier="gpu", stage="load", category="infra", feedback=text[:400])

@@ -83,7 +83,9 @@ def measure(world):
         children = Child(world, outs[0], baseline_ms), Child(world, outs[1], candidate_ms, **candidate)
         places = [torch.randint(0, 64, (MAX_PLACES,))]
         right = Samples(wanted=WANTED.flatten()[places[0]].double(), allowed=torch.full((MAX_PLACES,), 1e-6).double())
-        task = SimpleNamespace(huge=False, device="cpu", reference=Reference(), values=lambda which: None)
+        task = SimpleNamespace(
+            huge=False, device="cpu", reference=Reference(), values=lambda which: None, give_back=lambda: None
+        )
         clock = Clock(world, now=world.now)
         clock.learn(children[0], outs[0].sample_trees())
         assert clock.timed == Timed(flush_ms=pytest.approx(FLUSH_MS), idle_ms=pytest.approx(IDLE_MS))
