@@ -81,8 +81,11 @@ def floor_of(task: GpuTask, gpu: roofline.Roofline | None, l2_bytes: float) -> F
     if gpu is None:
         return Floor()
     inputs = task.reference.inputs(random.SystemRandom().getrandbits(40))
-    read = _bytes_that_matter(task, inputs)
-    written = sum(map(_footprint, task.reference.outputs))  # what is expanded is written once
+    outputs = _outputs(task, inputs)
+    written = sum(map(_footprint, outputs))  # what is expanded is written once
+    bad = _poisoned(outputs)
+    del outputs
+    read = 0 if bad else _bytes_that_matter(task, inputs)  # NaN by itself: nothing can be seen
     memory = timing.roofline_floor_ms(read, written, 0.0, gpu.dram_gb_per_s, 1.0, l2_bytes)
     return Floor(memory_ms=memory, matrix_ms=_matrix_ms(task, gpu, inputs), gpu=gpu.name)
 
@@ -107,8 +110,6 @@ def rate_tflops(gpu: roofline.Roofline, dtype: torch.dtype, tf32: bool) -> float
 
 
 def _bytes_that_matter(task: GpuTask, inputs: Any) -> int:
-    if _poisoned(task, inputs) is not False:
-        return 0  # NaN by itself: nothing can be seen
     rng = random.SystemRandom()
     total = 0
     largest = sorted((t for t in tensors_in(inputs) if t.is_floating_point()), key=lambda t: -t.nbytes)[:MOST_INPUTS]
@@ -123,15 +124,15 @@ def _matters(task: GpuTask, inputs: Any, tensor: torch.Tensor, rng: random.Rando
     before = tensor[place].clone()
     tensor[place] = math.nan
     try:
-        return _poisoned(task, inputs) is True
+        return _poisoned(_outputs(task, inputs))
     finally:
         tensor[place] = before
 
 
-def _poisoned(task: GpuTask, inputs: Any) -> bool | None:
-    """Whether an output holds NaN; None where the run failed."""
-    try:
-        outputs = flatten(task.reference._run(inputs, False, task.reference.training)[0])[1]
-    except RuntimeError:
-        return None
+def _outputs(task: GpuTask, inputs: Any) -> list[torch.Tensor]:
+    found: list[torch.Tensor] = flatten(task.reference._run(inputs, False, task.reference.training)[0])[1]
+    return found
+
+
+def _poisoned(outputs: list[torch.Tensor]) -> bool:
     return any(t.is_floating_point() and bool(torch.isnan(t.sum())) for t in outputs)
