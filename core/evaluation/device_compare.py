@@ -98,7 +98,9 @@ def _check(
 ) -> Finding | None:  # fmt: skip
     split = reference.split
     in_pieces = split is not None or any(tensor.numel() > PIECE for tensor in reference.outputs)
-    known = scales(reference, inputs, training) if in_pieces else [None] * len(reference.outputs)
+    known: list[Scale | None] = [None] * len(reference.outputs)
+    if in_pieces:
+        known = scales(reference, inputs, training)
     for part in reference.parts(inputs, training):
         mine = _part_of(got, split, part)
         finding, used = _one(part, mine, known if in_pieces else None, context), part

@@ -163,4 +163,5 @@ def broken(error: BaseException) -> bool:
 
 def out_of_memory(error: BaseException) -> bool:
     """Whether an error of this process's own is that the device's memory did not suffice."""
-    return bool(_TOO_MUCH.search(str(error))) or "CUDA_ERROR_OUT_OF_MEMORY" in str(error)
+    words = ("CUDA_ERROR_OUT_OF_MEMORY", "can't allocate memory")
+    return bool(_TOO_MUCH.search(str(error))) or any(part in str(error) for part in words)

@@ -23,7 +23,7 @@ _PLAIN: dict[str, tuple[Any, str, Any]] = {
     ),
 }  # fmt: skip
 _MATMUL = "float32_matmul_precision"
-_NEW = {"fp32_precision": torch.backends, "cuda.matmul.fp32_precision": torch.backends.cuda.matmul}
+_NEW: dict[str, Any] = {"fp32_precision": torch.backends, "cuda.matmul.fp32_precision": torch.backends.cuda.matmul}
 _get_matmul, _set_matmul = torch.get_float32_matmul_precision, torch.set_float32_matmul_precision
 
 

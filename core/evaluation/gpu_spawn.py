@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from core.evaluation import sandbox, scratch, zygote
-from core.evaluation.gpu_wire import Wire, WireClosed
+from core.evaluation.gpu_wire import Wire, WireClosed, WireGarbled
 from core.evaluation.harness import CONFINED
 from core.evaluation.spawn import Zygote, ZygoteError
 
@@ -129,6 +129,10 @@ class GpuZygote(Zygote):
         except TimeoutError:
             self.end()
             raise ChildFailed(command, timed_out=True, baseline=self.baseline) from None
+        except WireGarbled as error:
+            self.end()
+            garbled = {"type": GARBLED, "message": str(error)}
+            raise ChildFailed(command, error=garbled, baseline=self.baseline) from None
         except WireClosed:
             raise ChildFailed(command, code=self.end().code, baseline=self.baseline) from None
         if isinstance(reply, list) and len(reply) == 2 and reply[0] == "done":
@@ -137,8 +141,10 @@ class GpuZygote(Zygote):
             return reply[1]
         self.end()
         failed = isinstance(reply, list) and len(reply) == 2 and reply[0] == "failed" and isinstance(reply[1], dict)
-        error = reply[1] if failed else {"type": GARBLED, "message": "its answer is none of ours"}
-        raise ChildFailed(command, error=error, baseline=self.baseline)
+        if failed and reply[1].get("type") == GARBLED:
+            failed = False
+        said = reply[1] if failed else {"type": GARBLED, "message": "its answer is none of ours"}
+        raise ChildFailed(command, error=said, baseline=self.baseline)
 
     def end(self) -> zygote.Exited:
         """End the child, whatever it does; how it ended."""

@@ -30,7 +30,7 @@ from core.evaluation.gpu_lease import lease
 from core.evaluation.gpu_measure import Measuring
 from core.evaluation.gpu_outputs import Outputs
 from core.evaluation.gpu_spawn import ChildFailed, GpuZygote
-from core.evaluation.gpu_task import GpuTask
+from core.evaluation.gpu_task import HUGE_BYTES, LEAN_BYTES, GpuTask
 from core.evaluation.gpu_turns import Turns
 from core.evaluation.screens import screen
 from core.evaluation.source_text import without_mark
@@ -50,7 +50,11 @@ class DoesNotFitError(TaskError):
 class GpuStage:
     """One GPU's tier in one process."""
 
-    def __init__(self, settings: GpuSettings, walls: sandbox.Walls, slot: int = 0) -> None:
+    def __init__(
+        self, settings: GpuSettings, walls: sandbox.Walls, slot: int = 0,
+        huge_bytes: int = HUGE_BYTES, lean_bytes: int = LEAN_BYTES,
+    ) -> None:  # fmt: skip
+        self._huge_bytes, self._lean_bytes = huge_bytes, lean_bytes
         self.settings, self.walls = settings, walls
         self._candidates, self._baselines = GpuZygote(walls, slot), GpuZygote(walls, slot + 1, baseline=True)
         self._turns = Turns(settings.device, [self._candidates, self._baselines])
@@ -65,6 +69,8 @@ class GpuStage:
         self.flags: dict[str, Any] = {}
         """Precision switches while the latest candidate was judged: of this process (`trusted`), and as the children
         say of theirs (`candidate`, `baseline`)."""
+        self._held_gb = 0.0
+        """Device memory that the latest candidate's end set free."""
         self.broken = ""
         """Why this process can't judge any more (its own CUDA context is lost): replace it."""
 
@@ -123,6 +129,7 @@ class GpuStage:
 
     def _judge(self, task: Task, candidate: str, key: str, timed: bool) -> Verdict:
         prepared: GpuTask | None = None
+        self._held_gb = 0.0
         try:
             with self._spent("task"), lease(self.settings.device):
                 if self._turns.lean:
@@ -153,10 +160,10 @@ class GpuStage:
                     if finding is None:
                         return verdict
             finally:
-                held_gb = self._end_candidate()
+                self._end_candidate()
         except ChildFailed as failure:
             if failure.baseline:
-                return self._baseline_failed(task, failure, key, held_gb)
+                return self._baseline_failed(task, failure, key)
             finding = gpu_faults.finding_of(
                 failure, self.settings.wall_s, self.settings.memory_mb, candidate, task.needs.describe()
             )
@@ -164,13 +171,13 @@ class GpuStage:
             return _failed(key, finding)
         return Verdict(candidate_key=key, kind="pass", tier="gpu", compiled=True, correct=True, feedback="correct")
 
-    def _end_candidate(self) -> float:
-        """End the child; device memory that this set free, in GB, as far as this GPU's processes hold still."""
+    def _end_candidate(self) -> None:
+        """End the child, and note what this set free, as far as this GPU's other processes hold still."""
         before = self._in_use()
         if self._candidates.running:
             self._candidates.end()
         self._drop_output()
-        return (before - self._in_use()) / 1e9
+        self._held_gb = (before - self._in_use()) / 1e9
 
     def _in_use(self) -> int:
         if self.settings.device == "cpu" or self.broken:
@@ -235,25 +242,35 @@ class GpuStage:
 
     # --- what is not the candidate's fault ---
 
-    def _baseline_failed(self, task: GpuTask, failure: ChildFailed, key: str, held_gb: float) -> Verdict:
+    def _baseline_failed(self, task: GpuTask, failure: ChildFailed, key: str) -> Verdict:
         """The task's own module failed beside this candidate: for want of memory, or for a reason of its own."""
         self._clock.forget()
         needs = task.needs.describe()
         message = str((failure.error or {}).get("message", "")) or str(failure)
         if gpu_faults.out_of_memory(RuntimeError(message)):
-            if held_gb > GREEDY * task.needs.total / 1e9 + 2:
-                text = f"the candidate kept {held_gb:.1f} GB of device memory; the baseline found too little"
-                return _failed(key, Finding(stage="timing", category="memory", headline=text, detail=f"{needs}."))
+            if self._greedy(task):
+                return self._was_greedy(task, key)
             raise DoesNotFitError(self._no_room(needs))
         raise TaskError(f"task {task.name}: the eager baseline failed: {message[:200]}")
+
+    def _greedy(self, task: GpuTask) -> bool:
+        return self._held_gb > GREEDY * task.needs.total / 1e9 + 2
+
+    def _was_greedy(self, task: GpuTask, key: str) -> Verdict:
+        text = f"the candidate kept {self._held_gb:.1f} GB of device memory, too little was left to judge it"
+        detail = f"On this GPU {task.needs.describe()}."
+        return _failed(key, Finding(stage="launch", category="memory", headline=text, detail=detail))
 
     def _own_trouble(self, task: Task, prepared: GpuTask | None, key: str, error: Exception) -> Verdict:
         """An error of this process's own: the task is too large, or this process's context is lost."""
         if gpu_faults.out_of_memory(error):
+            if prepared is not None and self._greedy(prepared):
+                return self._was_greedy(prepared, key)
             needs = prepared.needs.describe() if prepared is not None else f"task {task.task_id}: {error}"
             text = self._no_room(needs)
             self._forget()
-            self._refused[task.source] = text
+            if prepared is None:  # no candidate was there yet: it will never fit
+                self._refused[task.source] = text
             raise DoesNotFitError(text) from None
         if gpu_faults.broken(error):
             self.broken = f"this judge's own CUDA context is lost, replace its process: {str(error)[:200]}"
@@ -283,7 +300,10 @@ class GpuStage:
         self._forget()
         settings = self.settings
         try:
-            prepared = GpuTask(task.source, task.name, settings.profile, settings.device, settings.part_elements)
+            prepared = GpuTask(
+                task.source, task.name, settings.profile, settings.device, settings.part_elements,
+                huge_bytes=self._huge_bytes, lean_bytes=self._lean_bytes,
+            )  # fmt: skip
         except TaskError:
             raise
         except Exception as error:  # the task's own code may raise anything

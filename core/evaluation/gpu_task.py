@@ -159,7 +159,8 @@ class GpuTask:
     def _write_sealed(self, made: Any) -> None:
         assert self._sums is not None
         split = self.reference.split
-        self.sets = [Sealed(self._tree(number), split, self._sums) for number in range(SETS)]
+        sealed = [Sealed(self._tree(number), split, self._sums) for number in range(SETS)]
+        self.sets = [*sealed]
         tensors = tensors_in(made)
         del made
         for number, spec in enumerate(self._specs[0]):
@@ -173,7 +174,7 @@ class GpuTask:
             whole = msgspec.structs.replace(spec, shape=(size + pad,), stride=(1,))
             self.arena.tensor(whole).copy_(private)
             for which, shift in enumerate((0, self._shifts[number])):
-                self.sets[which].note(number, private.as_strided(spec.shape, spec.stride, shift))
+                sealed[which].note(number, private.as_strided(spec.shape, spec.stride, shift))
             del private
         self.idle()
 
