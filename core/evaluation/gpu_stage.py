@@ -148,7 +148,6 @@ class GpuStage:
             return self._own_trouble(task, prepared, key, error)
 
     def _run(self, task: GpuTask, candidate: str, key: str, timed: bool) -> Verdict:
-        held_gb = 0.0
         try:
             if timed:
                 self._clock.begin(task)

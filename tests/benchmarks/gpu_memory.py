@@ -94,7 +94,7 @@ def main() -> None:
     args = parser.parse_args()
     from core.evaluation import sandbox
     from core.evaluation.gpu_stage import GpuSettings, GpuStage
-    from tests.benchmarks.judge_gpu import candidates, task_of
+    from tests.benchmarks.gpu_workers import candidates, task_of
 
     verdicts = []
     with Sampler() as sampler:

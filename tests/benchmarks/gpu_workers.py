@@ -2,18 +2,19 @@
 
 Whoever is free gets the next task with both of its candidates, so that a task is prepared once; of the huge ones no
 more than `huge_at_once` at a time. Every run starts processes of its own that know nothing of any task, in a fresh
-folder of baselines. Meanwhile the GPU's memory in use, all processes together, is sampled.
+folder of baselines. Meanwhile the GPU's memory in use, all processes together, is sampled (gpu_memory.py).
 """
 
 import multiprocessing
 import tempfile
-import threading
 import time
+from contextlib import nullcontext
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
 from core.tasks.task import Task
+from tests.benchmarks.gpu_memory import Sampler
 from tests.benchmarks.judge_cpu import wrong
 
 FOLDER = Path(__file__).parent / "gpu_tasks"
@@ -69,39 +70,11 @@ def _worker(slot: int, device: str, profile: str, folder: str, end: Connection) 
     stage.stop()
 
 
-class _Memory:
-    """Most bytes in use on the GPU, every process's together, above what was in use before; sampled."""
-
-    def __init__(self, device: str) -> None:
-        self._device, self._stop, self.peak = device, threading.Event(), 0
-        self._before = self._now()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def _now(self) -> int:
-        import torch
-
-        if self._device == "cpu":
-            return 0
-        free, total = torch.cuda.mem_get_info(torch.device(self._device))
-        return total - free
-
-    def _run(self) -> None:
-        while not self._stop.wait(0.02):
-            self.peak = max(self.peak, self._now() - self._before)
-
-    def __enter__(self) -> "_Memory":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-
 def judged(names: list[str], workers: int, huge_at_once: int, device: str, profile: str) -> dict[str, Any]:
     """All verdicts of these tasks, and the time from the first task's source to the last verdict."""
     context = multiprocessing.get_context("spawn")
-    with tempfile.TemporaryDirectory() as folder, _Memory(device) as memory:
+    on_gpu = device != "cpu"
+    with tempfile.TemporaryDirectory() as folder, Sampler(int(device[5:] or 0)) if on_gpu else nullcontext() as memory:
         ends: dict[Any, Any] = {}
         started = time.monotonic()
         for index in range(min(workers, len(names))):
@@ -120,7 +93,7 @@ def judged(names: list[str], workers: int, huge_at_once: int, device: str, profi
             process.join(60)
     return {
         "verdicts": verdicts, "wall_s": ended_s, "start_s": start_s, "walls": walls[0],
-        "peak_gb": round(memory.peak / 1e9, 1), "workers": len(ends),
+        "peak_gb": memory.peak_gb if memory else 0.0, "workers": len(ends),
     }  # fmt: skip
 
 
