@@ -30,8 +30,9 @@ class Outputs:
 
     def __init__(
         self, device: str, wanted: list[torch.Tensor], whole: bool = True, split: Split | None = None,
-        buffers: dict[str, torch.Tensor] | None = None,
+        buffers: dict[str, torch.Tensor] | None = None, name: str = "out",
     ) -> None:  # fmt: skip
+        self.name = name
         self.device, self.split = device, split
         self._shapes = [tuple(tensor.shape) for tensor in wanted]
         held = [_like(self._part_shape(t.shape, split.each if split else 0), t) for t in wanted] if whole else []
@@ -113,11 +114,10 @@ class Outputs:
     def buffer_trees(self) -> dict[str, Any]:
         """For `buffers`."""
         self._filled(list(self._buffers.values()))
-        return {name: Place(arena="out", spec=spec).tree() for name, spec in self._buffers.items()}
+        return {name: Place(arena=self.name, spec=spec).tree() for name, spec in self._buffers.items()}
 
-    @staticmethod
-    def _trees(specs: list[Spec]) -> list[Any]:
-        return [Place(arena="out", spec=spec).tree() for spec in specs]
+    def _trees(self, specs: list[Spec]) -> list[Any]:
+        return [Place(arena=self.name, spec=spec).tree() for spec in specs]
 
     def close(self) -> None:
         self.arena.close()
@@ -137,7 +137,7 @@ class Taken:
         specs = self._outputs.part_specs(start, stop)
         tensors = self._outputs._filled(specs)
         assert self._outputs.split is not None
-        self._child.ask("part", Outputs._trees(specs), self._outputs.split.dim, start, stop)
+        self._child.ask("part", self._outputs._trees(specs), self._outputs.split.dim, start, stop)
         return tensors
 
     def done(self) -> None:

@@ -1,6 +1,6 @@
 """The GPU tier: a candidate run for real in a confined child; outputs compared and speed measured by this process.
 
-    fork -> import -> construct -> call set 0 -> new values in set 0's memory, call again -> call set 1
+    fork -> import -> construct -> call set 0 -> new values in set 0's memory, call again -> call set 1 -> other sizes
          -> [lease of the GPU: B C C B blocks beside the eager baseline, samples of every timed call, one whole output]
 
 Everything that decides is here: secret values, reference, comparison, the wall clock. The child is asked for output
@@ -26,6 +26,7 @@ from core.evaluation.device_reference import Samples
 from core.evaluation.findings import Finding, feedback_text
 from core.evaluation.gpu_accounts import Accounts
 from core.evaluation.gpu_clock import GpuSettings as GpuSettings
+from core.evaluation.gpu_hidden import HiddenSizes
 from core.evaluation.gpu_lease import lease
 from core.evaluation.gpu_measure import Measuring
 from core.evaluation.gpu_outputs import Outputs
@@ -59,6 +60,7 @@ class GpuStage:
         self._candidates, self._baselines = GpuZygote(walls, slot), GpuZygote(walls, slot + 1, baseline=True)
         self._turns = Turns(settings.device, [self._candidates, self._baselines])
         self._task: tuple[str, GpuTask] | None = None
+        self._hidden: HiddenSizes | None = None
         self._refused: dict[str, str] = {}
         """Sources that do not fit this GPU, and why."""
         self._rng = random.SystemRandom()
@@ -224,6 +226,9 @@ class GpuStage:
         self._share(self._candidates, "out", self._out.arena)
         calls = gpu_correct.Calls(task, self._candidates, self._out, self._spent)
         samples, finding = calls.all()
+        if finding is None and self._hidden is not None:
+            with self._spent("hidden"):
+                finding = self._hidden.check(self._candidates, self._spent)
         self.flags["candidate"] = self._candidates.ask("precision") if finding is None else None
         return samples, finding, calls.places
 
@@ -310,6 +315,7 @@ class GpuStage:
                 raise
             raise TaskError(f"task {task.task_id} does not run: {type(error).__name__}: {error}") from error
         self._task = (task.source, prepared)
+        self._hidden = HiddenSizes(prepared, settings.profile)
         self._turns.lean = prepared.lean
         self.accounts.arenas_gb = {"inputs": prepared.arena.nbytes / 1e9}
         return prepared
@@ -318,7 +324,7 @@ class GpuStage:
         self._clock.forget()
         if self._task is not None:
             self._task[1].close()
-            self._task = None
+            self._task = self._hidden = None
         self._turns.lean = False
         if self.settings.device != "cpu" and not self.broken:
             torch.cuda.empty_cache()

@@ -192,3 +192,40 @@ def test_zeroed_inputs_do_not_make_zeros_right(stage, lean):
     for judge in (stage, lean):
         verdict = judge.judge(_task("float16"), _candidate("float16", body, WRITES_LATER), "k", timed=False)
         assert verdict.category in ("input_mutated", "wrong_value"), verdict.feedback
+
+
+PROFILED = """
+import torch
+N = 64
+PROFILES = {"cpu": {"N": 32}, "full": {"N": 64}, "small": {"N": 96}}
+class Model(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(width))
+    def forward(self, x):
+        return x * self.weight
+def get_inputs():
+    return [torch.randn(16, N)]
+def get_init_inputs():
+    return [N]
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "category"),
+    [
+        ("return self.weight * x", ""),
+        (
+            "return torch.cat([self.weight * x[:, :64], x[:, 64:]], 1) if x.shape[1] > 64 else (self.weight * x + (x.shape[1] < 64))",
+            "wrong_value",
+        ),
+    ],
+)
+def test_sizes_that_were_not_told_are_judged_too(stage, body, category):
+    task = Task(task_id="test/sizes", name="sizes", level=1, origin="test", source=PROFILED)
+    candidate = (KERNEL + PROFILED).replace("class Model(", "class ModelNew(").replace("return x * self.weight", body)
+    verdict = stage.judge(task, candidate, "k")
+    assert (verdict.kind, verdict.category) == ("fail" if category else "pass", category), verdict.feedback
+    assert "hidden" in stage.accounts.phases and stage._hidden._known
+    if category:
+        assert "at other sizes (N=" in verdict.feedback
