@@ -26,6 +26,7 @@ import torch
 
 from core.evaluation import device_memory, gpu_places, gpu_precision, host_memory
 from core.evaluation.aten_costs import tensors_in
+from core.evaluation.gpu_orders import HonestyOrders
 from core.evaluation.gpu_wire import Wire, WireClosed
 from core.evaluation.host import NotPlainError, describe_error, import_candidate, odd_type
 from core.evaluation.trees import flatten, mapped
@@ -75,7 +76,7 @@ class _HostEvent:
         return (end.at - self.at) * 1e3
 
 
-class Child:
+class Child(HonestyOrders):
     """Orders, one method each."""
 
     def __init__(self, folder: str) -> None:
