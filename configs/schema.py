@@ -129,10 +129,20 @@ class Episodes(Section):
     """So many zero-scored turns in a row end the episode; 0 turns this off."""
     deadline_s: float = Field(default=900.0, gt=0)
     """An episode that takes longer becomes a tombstone, so that the window always moves."""
-    prompt: Literal["kernelbench", "compact"] = "kernelbench"
-    """Wording of the prompts; compact is for small policies that were taught it."""
+    prompt: Literal["kernelbench", "compact", "kernelllm"] = "kernelbench"
+    """Wording of the prompts; compact: for small policies that were taught it; kernelllm: a plain completion prompt."""
+    history: Literal["whole", "compressed"] = "whole"
+    """compressed: above history_tokens keep the best and the last attempt whole, a line for each other."""
+    history_tokens: int = Field(default=0, ge=0)
+    """Most tokens of a later turn's prompt with a compressed history; 0: what the context leaves."""
     thinking: bool = False
     """For chat templates that know it."""
+
+    @model_validator(mode="after")
+    def _one_history(self) -> "Episodes":
+        if self.history_tokens and self.history == "whole":
+            raise ValueError(f"history_tokens = {self.history_tokens} bounds a compressed history: set that, or 0")
+        return self
 
 
 class Reward(Section):

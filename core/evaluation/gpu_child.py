@@ -26,6 +26,7 @@ import torch
 
 from core.evaluation import device_memory, gpu_places, gpu_precision, host_memory
 from core.evaluation.aten_costs import tensors_in
+from core.evaluation.gpu_orders import HonestyOrders
 from core.evaluation.gpu_wire import Wire, WireClosed
 from core.evaluation.host import NotPlainError, describe_error, import_candidate, odd_type
 from core.evaluation.trees import flatten, mapped
@@ -75,7 +76,7 @@ class _HostEvent:
         return (end.at - self.at) * 1e3
 
 
-class Child:
+class Child(HonestyOrders):
     """Orders, one method each."""
 
     def __init__(self, folder: str) -> None:
@@ -136,10 +137,10 @@ class Child:
     def _decode(self, tree: Any) -> Any:
         return gpu_places.decode(tree, self._arenas, self._device)
 
-    def _inputs(self, trees: list[Any], mutated: list[int], puts_back: bool) -> None:
+    def _inputs(self, trees: list[Any], mutated: list[int] | None = None, puts_back: bool = False) -> None:
         """Input sets; those that the task itself changes are put back after a call where the trusted side does not."""
         self._sets = [(self._decode(args), self._decode(kwargs)) for args, kwargs in trees]
-        self._mutated, self._puts_back = mutated, puts_back
+        self._mutated, self._puts_back = mutated or [], puts_back
 
     def _variant(self, number: int) -> None:
         """Put the present module and inputs away and bring another one's back; none where the number is new."""
