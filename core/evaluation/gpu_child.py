@@ -137,10 +137,10 @@ class Child(HonestyOrders):
     def _decode(self, tree: Any) -> Any:
         return gpu_places.decode(tree, self._arenas, self._device)
 
-    def _inputs(self, trees: list[Any], mutated: list[int], puts_back: bool) -> None:
+    def _inputs(self, trees: list[Any], mutated: list[int] | None = None, puts_back: bool = False) -> None:
         """Input sets; those that the task itself changes are put back after a call where the trusted side does not."""
         self._sets = [(self._decode(args), self._decode(kwargs)) for args, kwargs in trees]
-        self._mutated, self._puts_back = mutated, puts_back
+        self._mutated, self._puts_back = mutated or [], puts_back
 
     def _variant(self, number: int) -> None:
         """Put the present module and inputs away and bring another one's back; none where the number is new."""

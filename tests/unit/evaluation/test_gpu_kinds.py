@@ -213,13 +213,7 @@ def get_init_inputs():
 
 @pytest.mark.parametrize(
     ("body", "category"),
-    [
-        ("return self.weight * x", ""),
-        (
-            "return torch.cat([self.weight * x[:, :64], x[:, 64:]], 1) if x.shape[1] > 64 else (self.weight * x + (x.shape[1] < 64))",
-            "wrong_value",
-        ),
-    ],
+    [("return self.weight * x", ""), ("return x * self.weight + float(x.shape[1] != 64)", "wrong_value")],
 )
 def test_sizes_that_were_not_told_are_judged_too(stage, body, category):
     task = Task(task_id="test/sizes", name="sizes", level=1, origin="test", source=PROFILED)
