@@ -85,7 +85,9 @@ class PoolJudging:
         try:
             verdict = await self._pool.judge(task, candidate, key)
         except JudgeUnfit as error:
-            verdict = Verdict(candidate_key=key, kind="infra", stage="load", category="infra", feedback=str(error)[:400])
+            verdict = Verdict(
+                candidate_key=key, kind="infra", stage="load", category="infra", feedback=str(error)[:400]
+            )
         finally:
             del self._judgings[key]
         self._book.count_verdict(NAME, verdict)

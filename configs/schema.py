@@ -199,6 +199,12 @@ class Judge(Section):
     """Time for one candidate on the GPU, compilation and everything."""
     gpu_memory_mb: int = Field(default=16384, ge=1024)
     """Host memory of a candidate's process that holds a GPU."""
+    baseline: Literal["eager", "compile", "max-autotune"] = "eager"
+    """What a measured speedup is over."""
+    baselines: tuple[Literal["eager", "compile", "max-autotune"], ...] = ("eager",)
+    """Which are told beside it; the compiled ones are measured once for each task and GPU and remembered on disk."""
+    profile_lines: bool = False
+    """Tell the policy its kernels and eager's with their shares of the time."""
     cache: bool = True
     """Answer from a verdict that stands for the same key."""
 

@@ -35,6 +35,10 @@ class GpuSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Host memory of a child."""
     part_elements: int = PART_ELEMENTS
     protocol: timing.Protocol = timing.Protocol()
+    own_work: bool = True
+    """Ask who did the work (gpu_honesty): tests of the other questions judge candidates without kernels."""
+    profile_lines: bool = False
+    """Tell the candidate's and eager's kernels with their shares of the time."""
     spare: bool = True
     """Fork the next candidate's child, and make its CUDA context, while the latest verdict is read."""
     baselines: tuple[str, ...] = ("eager",)

@@ -28,6 +28,7 @@ from core.evaluation.gpu_clock import Clock, GpuSettings, Measurement, Side, Tim
 from core.evaluation.gpu_floor import Floor, floor_of
 from core.evaluation.gpu_lease import Watch, first_call, lease
 from core.evaluation.gpu_outputs import MAX_PLACES, Outputs
+from core.evaluation.gpu_quiet import Quiet
 from core.evaluation.gpu_spawn import GpuZygote
 from core.evaluation.gpu_task import GpuTask
 from core.evaluation.gpu_turns import Turns
@@ -79,6 +80,8 @@ class Measuring:
         self.measured: timing.Measured | None = None
         """The latest measurement."""
         self.floor = Floor()
+        self.quiet: Quiet | None = None
+        """Looks out for other processes' kernels while it is measured."""
 
     def begin(self, task: GpuTask) -> None:
         """See that the eager baseline's child is on its way."""
@@ -111,7 +114,7 @@ class Measuring:
         self.measured = None
         clock = Clock(self._watcher())
         with self._spent("baseline"):
-            self._ready(task)
+            self.ready(task)
         with self._spent("floor"):
             self.floor = self._floor_of(task)
         assert self._out is not None
@@ -125,9 +128,9 @@ class Measuring:
                 clock.learn(self._zygote, self._out.sample_trees())
                 self._timed[task.source] = clock.timed
             clock.timed = self._timed[task.source]
-            result = measurement.run(self.settings.protocol, self.floor.ms)
+            result = self._undisturbed(lambda: measurement.run(self.settings.protocol, self.floor.ms))
             if not isinstance(result, Finding) and not result.steady:
-                result = measurement.run(self.settings.protocol, self.floor.ms)
+                result = self._undisturbed(lambda: measurement.run(self.settings.protocol, self.floor.ms))
         if isinstance(result, Finding):
             return result
         with self._spent("wait"), lease(self.settings.device), self._spent("compare"):
@@ -156,8 +159,12 @@ class Measuring:
 
     # --- the baseline's child ---
 
-    def _ready(self, task: GpuTask) -> None:
-        """The eager child is loaded, was called once, and has the present parameters."""
+    def _undisturbed(self, measure: Callable[[], timing.Measured | Finding]) -> timing.Measured | Finding:
+        """Under the lease; raises TimeoutError where other processes' kernels never end."""
+        return measure() if self.quiet is None else self.quiet.around(measure, self.settings.wall_s + 10.0)
+
+    def ready(self, task: GpuTask) -> Outputs:
+        """The eager child is loaded, was called once, and has the present parameters; its outputs."""
         self.begin(task)
         child = self._zygote
         if not self._called:
@@ -166,6 +173,8 @@ class Measuring:
                 child.ask("call", 0, task.reference.training, False)
             self._called = True
         child.ask("state", task.state_trees(), task.reference.built.required)
+        assert self._out is not None
+        return self._out
 
     def _watcher(self) -> Watch:
         if self._watch is None:
@@ -243,7 +252,7 @@ class Measuring:
         return Verdict(
             candidate_key=key, kind="pass", tier="gpu", compiled=True, correct=True, feedback="\n".join(lines),
             speed_kind="measured", speedup=round(gains[chosen], 4), speedup_low=round(result.speedup_low * share, 4),
-            runtime_ms=result.runtime_ms, baseline_ms=eager * share,
+            runtime_ms=result.runtime_ms, baseline_ms=eager * share, clock=result.statistics,
             screens=("below_floor",) if result.below_floor else (),
         )  # fmt: skip
 

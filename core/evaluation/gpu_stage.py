@@ -20,16 +20,18 @@ from typing import Any
 import msgspec
 import torch
 
-from core.evaluation import gpu_correct, gpu_faults, gpu_precision, sandbox, timing
+from core.evaluation import cuda_on_gpu, gpu_correct, gpu_faults, gpu_precision, sandbox, timing
 from core.evaluation.device_memory import DriverError
 from core.evaluation.device_reference import Samples
 from core.evaluation.findings import Finding, feedback_text
 from core.evaluation.gpu_accounts import Accounts
 from core.evaluation.gpu_clock import GpuSettings as GpuSettings
 from core.evaluation.gpu_hidden import HiddenSizes
+from core.evaluation.gpu_honesty import Honesty, NoProfileError, UnbuildableError
 from core.evaluation.gpu_lease import lease
 from core.evaluation.gpu_measure import Measuring
 from core.evaluation.gpu_outputs import Outputs
+from core.evaluation.gpu_quiet import Quiet
 from core.evaluation.gpu_spawn import ChildFailed, GpuZygote
 from core.evaluation.gpu_task import HUGE_BYTES, LEAN_BYTES, GpuTask
 from core.evaluation.gpu_turns import Turns
@@ -57,8 +59,8 @@ class GpuStage:
     ) -> None:  # fmt: skip
         self._huge_bytes, self._lean_bytes = huge_bytes, lean_bytes
         self.settings, self.walls = settings, walls
-        self._candidates, self._baselines = GpuZygote(walls, slot), GpuZygote(walls, slot + 1, baseline=True)
-        self._turns = Turns(settings.device, [self._candidates, self._baselines])
+        self.candidates, self.baselines = GpuZygote(walls, slot), GpuZygote(walls, slot + 1, baseline=True)
+        self._turns = Turns(settings.device, [self.candidates, self.baselines])
         self._task: tuple[str, GpuTask] | None = None
         self._hidden: HiddenSizes | None = None
         self._refused: dict[str, str] = {}
@@ -67,7 +69,8 @@ class GpuStage:
         self._out: Outputs | None = None
         self.accounts = Accounts(settings.device)
         """Where the latest candidate's time and memory went."""
-        self._clock = Measuring(settings, self._baselines, self._rng, self._limits, self._spent, self._turns)
+        self._clock = Measuring(settings, self.baselines, self._rng, self._limits, self._spent, self._turns)
+        self._honesty = Honesty(settings.device)
         self.flags: dict[str, Any] = {}
         """Precision switches while the latest candidate was judged: of this process (`trusted`), and as the children
         say of theirs (`candidate`, `baseline`)."""
@@ -75,6 +78,11 @@ class GpuStage:
         """Device memory that the latest candidate's end set free."""
         self.broken = ""
         """Why this process can't judge any more (its own CUDA context is lost): replace it."""
+
+    def watch_quiet(self, quiet: Quiet) -> None:
+        """Measure only while `quiet` sees no other process's kernels; `judge` then raises TimeoutError when there is no
+        quiet to be had."""
+        self._clock.quiet = quiet
 
     @property
     def spent_s(self) -> dict[str, float]:
@@ -92,17 +100,17 @@ class GpuStage:
         return self._clock.measured
 
     def start(self) -> None:
-        for zygote in (self._candidates, self._baselines):
+        for zygote in (self.candidates, self.baselines):
             zygote.start()
 
     def wait_ready(self) -> None:
-        for zygote in (self._candidates, self._baselines):
+        for zygote in (self.candidates, self.baselines):
             zygote.wait_ready()
 
     def stop(self) -> None:
         self._forget()
         self._clock.close()
-        for zygote in (self._candidates, self._baselines):
+        for zygote in (self.candidates, self.baselines):
             zygote.stop()
 
     def judge(self, task: Task, candidate: str, key: str, timed: bool = True) -> Verdict:
@@ -119,10 +127,12 @@ class GpuStage:
                 verdict = _infra(key, self.broken)
             else:
                 verdict = self._judge(task, candidate, key, timed)
-        except DoesNotFitError as error:
+        except (DoesNotFitError, UnbuildableError) as error:
             finding = Finding(stage="load", category="unsupported", headline=str(error), kind="unsupported")
             verdict = _failed(key, finding)
-        except (TaskError, ZygoteError) as error:
+        except TaskError as error:
+            verdict = _infra(key, str(error), "task_error")
+        except (NoProfileError, ZygoteError) as error:
             verdict = _infra(key, str(error))
         screens = (*screens, *verdict.screens)
         return msgspec.structs.replace(verdict, screens=screens, wall_s=round(time.monotonic() - started, 4))
@@ -140,43 +150,58 @@ class GpuStage:
                 prepared.renew()
                 gpu_precision.apply(prepared.reference.flags)
                 self.flags["trusted"] = gpu_precision.read()
-            verdict = self._run(prepared, candidate, key, timed)
+            verdict = self._run(prepared, candidate, task.backend, key, timed)
             if self.settings.spare:
-                self._candidates.ahead(self._limits(), "start", self.settings.device, prepared.reference.flags)
+                self.candidates.ahead(self._limits(), "start", self.settings.device, prepared.reference.flags)
             return self._clock.others(prepared, verdict)
-        except (TaskError, ZygoteError):
+        except (TaskError, ZygoteError, NoProfileError, UnbuildableError):
             raise
         except (RuntimeError, DriverError) as error:
             return self._own_trouble(task, prepared, key, error)
 
-    def _run(self, task: GpuTask, candidate: str, key: str, timed: bool) -> Verdict:
+    def _run(self, task: GpuTask, candidate: str, backend: str, key: str, timed: bool) -> Verdict:
+        verdict = Verdict(candidate_key=key, kind="pass", tier="gpu", compiled=True, correct=True, feedback="correct")
         try:
-            if timed:
+            if timed or self.settings.own_work:
                 self._clock.begin(task)
             try:
-                samples, finding, places = self._correct(task, candidate)
+                samples, finding, places = self._correct(task, candidate, backend)
                 if finding is None and timed:
                     verdict = self._measure(task, key, samples, places)
                     finding = self._after(task) if verdict.kind == "pass" else None
-                    if finding is None:
-                        return verdict
+                if finding is None and verdict.kind == "pass" and self.settings.own_work:
+                    finding = self._own_work(task, candidate, backend, places)
+                    verdict = self._with_lines(verdict, candidate, backend)
             finally:
                 self._end_candidate()
         except ChildFailed as failure:
             if failure.baseline:
                 return self._baseline_failed(task, failure, key)
-            finding = gpu_faults.finding_of(
+            built = cuda_on_gpu.finding(failure.error, candidate) if failure.error else None
+            finding = built or gpu_faults.finding_of(
                 failure, self.settings.wall_s, self.settings.memory_mb, candidate, task.needs.describe()
             )
-        if finding is not None:
-            return _failed(key, finding)
-        return Verdict(candidate_key=key, kind="pass", tier="gpu", compiled=True, correct=True, feedback="correct")
+        return verdict if finding is None else _failed(key, finding)
+
+    def _own_work(self, task: GpuTask, candidate: str, backend: str, places: list[torch.Tensor]) -> Finding | None:
+        """Who did the work; the candidate's child may be gone after it."""
+        assert self._out is not None
+        with self._spent("own work"):
+            base = self._clock.ready(task)
+            runtime_ms = self.measured.runtime_ms if self.measured is not None else None
+            return self._honesty.after(
+                task, self.candidates, self._out, self.baselines, base, candidate, backend, places, runtime_ms
+            )
+
+    def _with_lines(self, verdict: Verdict, candidate: str, backend: str) -> Verdict:
+        lines = self._honesty.lines(candidate, backend) if self.settings.profile_lines else ""
+        return msgspec.structs.replace(verdict, feedback=f"{verdict.feedback}\n{lines}") if lines else verdict
 
     def _end_candidate(self) -> None:
         """End the child, and note what this set free, as far as this GPU's other processes hold still."""
         before = self._in_use()
-        if self._candidates.running:
-            self._candidates.end()
+        if self.candidates.running:
+            self.candidates.end()
         self._drop_output()
         self._held_gb = (before - self._in_use()) / 1e9
 
@@ -195,13 +220,17 @@ class GpuStage:
             device=settings.device != "cpu",
         )  # fmt: skip
 
-    def _load(self, zygote: GpuZygote, task: GpuTask, source: str) -> None:
+    def _load(self, zygote: GpuZygote, task: GpuTask, source: str, backend: str) -> None:
         """Fork a child, import, construct, give it inputs and parameters."""
         with self._spent("start"):
             zygote.begin(self._limits(), "start", self.settings.device, task.reference.flags)
             zygote.settle()
+        if self.settings.own_work:
+            self._honesty.arrange(zygote, backend)
         with self._spent("import"):
             zygote.ask("import", source)
+            if self.settings.own_work:
+                self._honesty.imported(zygote, self.settings.wall_s)
             gpu_correct.construct(zygote, task)
 
     def _share(self, zygote: GpuZygote, name: str, arena: Any) -> None:
@@ -215,29 +244,31 @@ class GpuStage:
             self._out.close()
             self._out = None
 
-    def _correct(self, task: GpuTask, candidate: str) -> tuple[list[list[Samples]], Finding | None, list[torch.Tensor]]:
+    def _correct(
+        self, task: GpuTask, candidate: str, backend: str
+    ) -> tuple[list[list[Samples]], Finding | None, list[torch.Tensor]]:
         """Three calls; samples per set for the timed calls, or what is wrong."""
         self._drop_output()
         reference = task.reference
         buffers = {name: reference.built.base[name] for name in reference.changed_buffers}
         split = reference.split if task.lean else None
         self._out = Outputs(self.settings.device, reference.outputs, split=split, buffers=buffers)
-        self._load(self._candidates, task, candidate)
-        self._share(self._candidates, "out", self._out.arena)
-        calls = gpu_correct.Calls(task, self._candidates, self._out, self._spent)
+        self._load(self.candidates, task, candidate, backend)
+        self._share(self.candidates, "out", self._out.arena)
+        calls = gpu_correct.Calls(task, self.candidates, self._out, self._spent)
         samples, finding = calls.all()
         if finding is None and self._hidden is not None:
             with self._spent("hidden"):
-                finding = self._hidden.check(self._candidates, self._spent)
-        self.flags["candidate"] = self._candidates.ask("precision") if finding is None else None
+                finding = self._hidden.check(self.candidates, self._spent)
+        self.flags["candidate"] = self.candidates.ask("precision") if finding is None else None
         return samples, finding, calls.places
 
     def _after(self, task: GpuTask) -> Finding | None:
         """What timed calls left: switches as they were, inputs as they were."""
-        finding = gpu_correct.flags_differ(self._candidates, task.reference.flags)
-        self.accounts.note_child("candidate", self._candidates.ask("held"))
-        self.accounts.note_child("baseline", self._baselines.ask("held"))
-        self.flags["baseline"] = self._baselines.ask("precision")
+        finding = gpu_correct.flags_differ(self.candidates, task.reference.flags)
+        self.accounts.note_child("candidate", self.candidates.ask("held"))
+        self.accounts.note_child("baseline", self.baselines.ask("held"))
+        self.flags["baseline"] = self.baselines.ask("precision")
         if finding is None and (touched := task.touched()) is not None:
             finding = Finding(
                 stage="timing", category="input_mutated", headline=f"a timed call changed its input {touched}"
@@ -291,7 +322,7 @@ class GpuStage:
 
     def _measure(self, task: GpuTask, key: str, samples: list[list[Samples]], places: list[torch.Tensor]) -> Verdict:
         assert self._out is not None
-        found = self._clock.verdict(task, key, self._candidates, self._out, samples, places)
+        found = self._clock.verdict(task, key, self.candidates, self._out, samples, places)
         return _failed(key, found) if isinstance(found, Finding) else found
 
     # --- tasks ---
@@ -340,5 +371,5 @@ def _failed(key: str, finding: Finding, tier: Any = "gpu") -> Verdict:
     )  # fmt: skip
 
 
-def _infra(key: str, text: str) -> Verdict:
-    return Verdict(candidate_key=key, kind="infra", tier="gpu", stage="load", category="infra", feedback=text[:400])
+def _infra(key: str, text: str, category: str = "infra") -> Verdict:
+    return Verdict(candidate_key=key, kind="infra", tier="gpu", stage="load", category=category, feedback=text[:400])

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 Isolation = Literal["auto", "namespaces", "basic"]
+Baseline = Literal["eager", "compile", "max-autotune"]
 
 
 class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +40,12 @@ class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Time for one candidate on the GPU, compilation and everything."""
     gpu_memory_mb: int = 16384
     """Host memory of a candidate's process that holds a GPU."""
+    baseline: Baseline = "eager"
+    """What a measured speedup is over."""
+    baselines: tuple[Baseline, ...] = ("eager",)
+    """Which are told beside it; the compiled ones are measured once for each task and GPU and remembered on disk."""
+    profile_lines: bool = False
+    """Tell the policy its kernels and eager's with their shares of the time."""
 
     def __post_init__(self) -> None:
         if self.draws < 2:
@@ -66,7 +73,7 @@ class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _IDENTITY = ("profile", "draws", "target", "speed", "wall_s", "compile_wall_s", "memory_mb", "output_kb")
-_GPU_IDENTITY = ("gpu_profile", "gpu_wall_s", "gpu_memory_mb")
+_GPU_IDENTITY = ("gpu_profile", "gpu_wall_s", "gpu_memory_mb", "baseline", "baselines", "profile_lines")
 
 
 def identity(settings: Any) -> dict[str, Any]:

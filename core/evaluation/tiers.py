@@ -70,9 +70,10 @@ def visible_gpu(device_class: str) -> str:
 
 
 class TieredJudge:
-    """Both tiers in one worker process; `device` is the GPU (`cpu` in tests: the same stage without one)."""
+    """Both tiers in one worker process; `device` is the GPU (`cpu` in tests: the same stage without one, which can't
+    ask for the profile of a device: `own_work` False)."""
 
-    def __init__(self, settings: JudgeSettings, device: str, slot: int = 0) -> None:
+    def __init__(self, settings: JudgeSettings, device: str, slot: int = 0, own_work: bool = True) -> None:
         self.settings = settings
         self._cpu = Judge(msgspec.structs.replace(settings, device_class="cpu", speed="none"), slot)
         self.walls = self._cpu.walls
@@ -81,16 +82,20 @@ class TieredJudge:
             profile=settings.gpu_profile,
             wall_s=settings.gpu_wall_s,
             memory_mb=settings.gpu_memory_mb,
+            baseline=settings.baseline,
+            baselines=settings.baselines,
+            profile_lines=settings.profile_lines,
+            own_work=own_work,
         )
         self.gpu = GpuStage(chosen, self.walls, GPU_SLOTS + 2 * slot)
         self.health = GpuHealth(
             device,
             probe=lambda: gpu_probe.warm(self.gpu.candidates, device),
             prober=self.gpu.candidates,
-            keep=[self.gpu.baselines],
+            keep=[self.gpu.baselines, self.gpu.candidates],
             guard=lambda: lease(device),
         )
-        self.gpu.quiet = self.health.quiet
+        self.gpu.watch_quiet(self.health.quiet)
 
     def start(self) -> None:
         self._cpu.start()
@@ -112,7 +117,10 @@ class TieredJudge:
         if not goes_on(first):
             return first
         timed = self.settings.speed == "measured"
-        last = self.health.run(lambda: self.gpu.judge(task, candidate, key, timed))
+        try:
+            last = self.health.run(lambda: self.gpu.judge(task, candidate, key, timed))
+        except TimeoutError as error:
+            raise GpuUnfit(str(error)) from None
         screens = tuple(dict.fromkeys((*first.screens, *last.screens)))
         return msgspec.structs.replace(last, wall_s=round(first.wall_s + last.wall_s, 4), screens=screens)
 

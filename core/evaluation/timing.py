@@ -112,6 +112,9 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     """Blocks that were made again."""
     others: dict[str, float] = {}
     """Other baselines by name: the speedup over each."""
+    statistics: dict[str, float] = {}
+    """Of the candidate's calls as they were read, and of eager's with `baseline_` before: calls, mean_ms, std_ms,
+    min_ms, max_ms."""
 
     @property
     def width(self) -> float:
@@ -261,4 +264,13 @@ def measured(blocks: Sequence[Block], floor_ms: float, rng: np.random.Generator)
         outliers=disturbed / (len(flat["baseline"]) + len(flat["candidate"])),
         calls=len(flat["candidate"]),
         rounds=len(rounds),
+        statistics={**_statistics(flat["candidate"]), **_statistics(flat["baseline"], "baseline_")},
     )
+
+
+def _statistics(times_ms: Sequence[float], prefix: str = "") -> dict[str, float]:
+    found = {
+        "calls": len(times_ms), "mean_ms": np.mean(times_ms), "std_ms": np.std(times_ms), "min_ms": np.min(times_ms),
+        "max_ms": np.max(times_ms),
+    }  # fmt: skip
+    return {prefix + name: float(value) for name, value in found.items()}

@@ -53,32 +53,6 @@ def _children(pid: int) -> list[Any]:
     return [process for process in inside if not any(process in gpu_processes.below(other.pid) for other in inside)]
 
 
-def _stage_class() -> Any:
-    from core.evaluation.gpu_lease import lease
-    from core.evaluation.gpu_stage import GpuStage
-
-    class QuietStage(GpuStage):
-        """Measures on a quiet GPU only."""
-
-        quiet: Any = None
-
-        def _measure(self, *arguments: Any) -> Any:
-            for _ in range(4):
-                with lease(self.settings.device, alone=True):
-                    quiet = self.quiet.wait(30.0)
-                verdict = super()._measure(*arguments)
-                if verdict.kind != "pass":
-                    return verdict
-                with lease(self.settings.device, alone=True):
-                    if quiet and not self.quiet.busy():
-                        self.quiet.looked = True
-                        return verdict
-                self.quiet.measured_again += 1
-            return verdict
-
-    return QuietStage
-
-
 def _worker(number: int, args: Any, folder: str, work: Any, results: Any, ready: Any) -> None:
     """One process of the judge, as an evaluator has several."""
     import msgspec
@@ -87,24 +61,24 @@ def _worker(number: int, args: Any, folder: str, work: Any, results: Any, ready:
     from core.evaluation import gpu_probe, sandbox
     from core.evaluation.gpu_health import ContextLost, GpuHealth, GpuUnfit
     from core.evaluation.gpu_lease import lease
-    from core.evaluation.gpu_stage import GpuSettings
+    from core.evaluation.gpu_stage import GpuSettings, GpuStage
 
     walls = sandbox.probe("basic" if args.walls == "basic" else "namespaces")
     settings = GpuSettings(device=args.device, wall_s=args.wall)
-    stage = _stage_class()(settings, walls, slot=200 + 4 * number)
+    stage = GpuStage(settings, walls, slot=200 + 4 * number)
     stage.start()
     if args.device != "cpu":
         torch.zeros(1, device=args.device)
     stage.wait_ready()
     health = GpuHealth(
         args.device,
-        probe=lambda: gpu_probe.warm(stage._candidates, args.device, args.probe_mb),
-        prober=stage._candidates,
-        keep=[stage._baselines],
+        probe=lambda: gpu_probe.warm(stage.candidates, args.device, args.probe_mb),
+        prober=stage.candidates,
+        keep=[stage.baselines, stage.candidates],
         guard=lambda: lease(args.device),
         folder=Path(folder),
     )
-    stage.quiet = health.quiet
+    stage.watch_quiet(health.quiet)
     ready.put(number)
     while (message := work.get()) is not None:
         if message == "calibrate":
@@ -120,7 +94,7 @@ def _worker(number: int, args: Any, folder: str, work: Any, results: Any, ready:
         if job.kind == "killed":
             killer = threading.Thread(
                 target=_kill_later,
-                args=(stage._candidates, walls.level, job.kill_after_s, killed, ended),
+                args=(stage.candidates, walls.level, job.kill_after_s, killed, ended),
             )
             killer.start()
         found: dict[str, Any] = {"key": job.key, "kind": job.kind, "task": job.task.name, "worker": number}

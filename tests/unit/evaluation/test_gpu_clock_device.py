@@ -90,7 +90,7 @@ class ModelNew(torch.nn.Module):
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("baselines"))
-    found = GpuStage(GpuSettings(baseline_folder=folder), sandbox.probe(), slot=80)
+    found = GpuStage(GpuSettings(own_work=False, baseline_folder=folder), sandbox.probe(), slot=80)
     found.start()
     found.wait_ready()
     yield found
@@ -137,7 +137,10 @@ def test_pinned_lines_do_not_outlive_the_flush(stage):
 
 def test_compiled_baselines_are_measured_once(tmp_path):
     settings = GpuSettings(
-        baselines=("eager", "compile", "max-autotune"), baseline="compile", baseline_folder=str(tmp_path)
+        own_work=False,
+        baselines=("eager", "compile", "max-autotune"),
+        baseline="compile",
+        baseline_folder=str(tmp_path),
     )
     stage = GpuStage(settings, sandbox.probe(), slot=84)
     stage.start()

@@ -140,7 +140,7 @@ ON_GPU = {
 
 def _open(device, slot, **settings):
     stage = GpuStage(
-        GpuSettings(device=device, protocol=timing.Protocol(rounds=2, budget_s=0.05, most_calls=4), **settings),
+        GpuSettings(own_work=False, device=device, protocol=timing.Protocol(rounds=2, budget_s=0.05, most_calls=4), **settings),
         sandbox.probe(), slot=slot,
     )  # fmt: skip
     stage.start()

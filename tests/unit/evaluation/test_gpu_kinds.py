@@ -84,7 +84,11 @@ def _candidate(name, body, before=""):
 
 def _open(device, slot, **sizes):
     settings = GpuSettings(
-        device=device, wall_s=60.0, part_elements=1024, protocol=timing.Protocol(rounds=2, budget_s=0.05, most_calls=4)
+        own_work=False,
+        device=device,
+        wall_s=60.0,
+        part_elements=1024,
+        protocol=timing.Protocol(rounds=2, budget_s=0.05, most_calls=4),
     )
     found = GpuStage(settings, sandbox.probe(), slot=slot, **sizes)
     found.start()

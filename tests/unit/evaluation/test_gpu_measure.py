@@ -19,6 +19,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def stage(folder):
     settings = GpuSettings(
+        own_work=False,
         device="cpu", wall_s=30.0, protocol=PROTOCOL, baselines=("eager", "compile", "max-autotune"),
         baseline="compile", baseline_folder=str(folder),
     )  # fmt: skip
@@ -61,7 +62,7 @@ def test_the_reward_is_over_the_baseline_that_was_asked_for(stage, known, caplog
 
 def test_a_baseline_that_dies_is_not_the_candidates_fault(stage, known):
     assert stage.judge(TASK, CANDIDATE.format(body=RIGHT), "k").kind == "pass"
-    stage._baselines.order("no such order")
+    stage.baselines.order("no such order")
     verdict = stage.judge(TASK, CANDIDATE.format(body=RIGHT), "k")
     assert verdict.kind == "infra", verdict.feedback
     assert "baseline" in verdict.feedback

@@ -62,7 +62,10 @@ def _task(dtype, body="a @ b", random="torch.rand", scale=""):
 @pytest.fixture(scope="module", params=["cpu", GPU])
 def stage(request):
     settings = GpuSettings(
-        device=request.param, wall_s=60.0, protocol=timing.Protocol(rounds=2, budget_s=0.05, most_calls=4)
+        own_work=False,
+        device=request.param,
+        wall_s=60.0,
+        protocol=timing.Protocol(rounds=2, budget_s=0.05, most_calls=4),
     )
     found = GpuStage(settings, sandbox.probe(), slot=140)
     found.start()

@@ -47,7 +47,7 @@ def settings(**changes) -> JudgeSettings:
 
 @pytest.fixture(scope="module")
 def judge():
-    found = TieredJudge(settings(), "cpu", slot=70)
+    found = TieredJudge(settings(), "cpu", slot=70, own_work=False)
     found.start()
     found.wait_ready()
     yield found
