@@ -12,8 +12,8 @@ gradient and multiply a token's objective; masks are weights of 0 and 1, so corr
 would count it twice.
 
 What always holds: a token outside the mask has weight 0 and is not looked at. A trained token whose ρ is not a number
-has weight 0, and so has its whole sequence under a rule about sequences; `combine` counts such tokens. The denominator of
-the loss stays that of all trained tokens (`core.algorithms.denominators`).
+has weight 0, and so has its whole sequence under a rule about sequences; `combine` counts such tokens. The denominator
+of the loss stays that of all trained tokens (`core.algorithms.denominators`).
 """
 
 from collections.abc import Mapping

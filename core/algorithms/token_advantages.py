@@ -1,8 +1,8 @@
 """Advantages with one number per token: REINFORCE++ and GAE, over trained tokens only.
 
 A sequence may hold tokens that the policy did not sample (tool output between turns). Those are passed over: they are
-no end of the episode, no step of the discount, and have no value of their own. All functions answer with float64 [tokens],
-0 outside the mask.
+no end of the episode, no step of the discount, and have no value of their own. All functions answer with float64
+[tokens], 0 outside the mask.
 
 Normalising over a batch needs the batch of all ranks: `Moments` are made locally, gathered, merged, and passed in.
 """

@@ -2,10 +2,10 @@
 
     python -m tests.parity [--folder build/parity] [--only trl,verl]
 
-Makes an environment of its own (uv; the peers' releases pinned below, those that need a GPU to be installed in full without
-their dependencies), compares in one process per peer, and prints a table; `results.json` holds the same. A peer that can't
-be imported is a row with the reason, never silence. Exits 1 when a row that must be equal is not, when a documented
-difference is gone, or when trl can't be compared. docs/parity.md explains every difference.
+Makes an environment of its own (uv; the peers' releases pinned below, those that need a GPU to be installed in full
+without their dependencies), compares in one process per peer, and prints a table; `results.json` holds the same. A peer
+that can't be imported is a row with the reason, never silence. Exits 1 when a row that must be equal is not, when a
+documented difference is gone, or when trl can't be compared. docs/parity.md explains every difference.
 
 Python 3.12 is used where it is found (skyrl needs it), else the running one; KERNELMILL_PARITY_PYTHON names another.
 """
@@ -21,9 +21,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 BASE = [
-    "torch==2.13.0", "trl==1.16.0", "ray", "peft", "aiohttp", "httpx", "orjson", "tensordict", "hydra-core", "omegaconf",
-    "codetiming", "cachetools", "pybase64", "torchdata", "pylatexenc", "loguru", "jaxtyping", "einops", "colorlog",
-    "tenacity", "cloudpathlib", "flask", "lark", "uvloop", "numba", "pillow", "aiofiles", "openai",
+    "torch==2.13.0", "trl==1.16.0", "ray", "peft", "aiohttp", "httpx", "orjson", "tensordict", "hydra-core",
+    "omegaconf", "codetiming", "cachetools", "pybase64", "torchdata", "pylatexenc", "loguru", "jaxtyping", "einops",
+    "colorlog", "tenacity", "cloudpathlib", "flask", "lark", "uvloop", "numba", "pillow", "aiofiles", "openai",
 ]  # fmt: skip
 """trl with its dependencies, and what the others import on the way to their losses."""
 PEERS = {
@@ -57,7 +57,8 @@ def main() -> int:
         done = subprocess.run(
             [python, "-m", "parity.compare", name, str(out)],
             cwd=ROOT, capture_output=True, text=True, timeout=240,
-            env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+            env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "CUDA_VISIBLE_DEVICES": "",
+                              "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
         )  # fmt: skip
         if out.exists():
             answer = json.loads(out.read_text())

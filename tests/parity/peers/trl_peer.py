@@ -1,7 +1,7 @@
 """trl's own `GRPOTrainer._compute_loss` on our log-probs: the method runs on an object without a model.
 
-Its advantages and its vLLM correction are lines inside a method of 600 lines that also generates, and can't be called by
-themselves; verl, skyrl and areal stand for those formulas.
+Its advantages and its vLLM correction are lines inside a method of 600 lines that also generates, and can't be called
+by themselves; verl, skyrl and areal stand for those formulas.
 """
 
 from collections import defaultdict
@@ -81,10 +81,7 @@ def compare(rows: Rows) -> None:
 
     def with_kl(x, weighted):
         flat_x = x.flatten()
-        if weighted:
-            token_kl = kl.kl_ratio_weighted(flat_x, old, ref, mask=mask)
-        else:
-            token_kl = kl.kl(flat_x, ref, mask=mask)
+        token_kl = kl.kl_ratio_weighted(flat_x, old, ref, mask=mask) if weighted else kl.kl(flat_x, ref, mask=mask)
         return clip(x, "token") + case.reduced(0.1 * token_kl, "token")
 
     rows.loss("KL k3 in the loss", lambda x: with_kl(x, False), Loss(case, beta=0.1), case.new)

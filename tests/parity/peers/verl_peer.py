@@ -109,11 +109,17 @@ def advantages(rows: Rows, case: Case) -> None:
     ):  # fmt: skip
         rows.value(what, got, want[:, 0], "ours are float32", tolerance=1e-6)
     alone = np.arange(len(index))
-    rows.value("advantage of a singleton", adv_of.advantages(case.returns, torch.from_numpy(alone)),
-               verl.compute_rloo_outcome_advantage(rewards.clone(), full, alone)[0][:, 0], "5", differs=True)  # fmt: skip
-    equal = torch.full((8, 1), 0.1, dtype=torch.float32)
-    got = verl.compute_grpo_outcome_advantage(equal.clone(), torch.ones(8, 1), np.repeat([0, 1, 1], [3, 3, 2]))[0][:, 0]
-    rows.value("advantage of equal returns", torch.zeros(8), got, "6", tolerance=0.0, differs=bool(got.abs().max() > 0))
+    rows.value(
+        "advantage of a singleton",
+        adv_of.advantages(case.returns, torch.from_numpy(alone)),
+        verl.compute_rloo_outcome_advantage(rewards.clone(), full, alone)[0][:, 0],
+        "5",
+        differs=True,
+    )
+    equal = torch.full((8, 1), 0.7)
+    got = verl.compute_grpo_outcome_advantage(equal.clone(), torch.ones(8, 1), np.zeros(8, dtype=int))[0][:, 0]
+    ours_equal = adv_of.advantages(equal[:, 0], torch.zeros(8, dtype=torch.int64), baseline="mean", scale="group")
+    rows.value("advantage of equal returns", ours_equal, got, "6", tolerance=0.0, differs=True)
 
     holes = Case(seed=2, gaps=True)
     rewards = token_advantages.outcome_rewards(holes.returns, holes.sequence, mask=holes.flat_mask).view_as(holes.old)
@@ -154,10 +160,10 @@ def corrected(rows: Rows, case: Case) -> None:
     rows.value("sequence TIS", corrections.sequence_tis(p, mu, seq, 1.5, mask=mask), weights("sequence", 1.5))
     for what, option, ours in (
         ("geometric sequence mask", "seq_mean_k1",
-         corrections.sequence_mask(p, mu, seq, 0.9, 1.1, mask=mask)),
+         corrections.sequence_mask(p, mu, seq, 1 / 1.1, 1 / 0.9, mask=mask)),
         ("product sequence mask", "seq_sum_k1",
-         corrections.sequence_mask(p, mu, seq, 0.9, 1.1, aggregate="product", mask=mask)),
-        ("token mask", "token_k1", corrections.token_mask(p, mu, 0.9, 1.1, mask=mask)),
+         corrections.sequence_mask(p, mu, seq, 1 / 1.1, 1 / 0.9, aggregate="product", mask=mask)),
+        ("token mask", "token_k1", corrections.token_mask(p, mu, 1 / 1.1, 1 / 0.9, mask=mask)),
     ):  # fmt: skip
         theirs = helper.compute_rollout_rejection_mask(log_ratio, float_mask, option, "0.9_1.1")[0]
-        rows.value(what, ours, theirs.flatten())
+        rows.value(what, ours, theirs.flatten(), "10")

@@ -1,4 +1,4 @@
-"""The loss of a step depends on nothing but the samples: not on micro-batches, packing order, ranks or masked values."""
+"""The loss of a step depends on its samples alone: not on micro-batches, packing order, ranks or masked values."""
 
 import pytest
 import torch
