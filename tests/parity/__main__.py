@@ -17,9 +17,11 @@ import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+PEER_TIMEOUT_S = 270
 BASE = [
     "torch==2.13.0", "trl==1.16.0", "ray", "peft", "aiohttp", "httpx", "orjson", "tensordict", "hydra-core",
     "omegaconf", "codetiming", "cachetools", "pybase64", "torchdata", "pylatexenc", "loguru", "jaxtyping", "einops",
@@ -27,11 +29,11 @@ BASE = [
 ]  # fmt: skip
 """trl with its dependencies, and what the others import on the way to their losses."""
 PEERS = {
-    "trl": "",
-    "verl": "verl==0.9.1",
-    "areal": "areal==1.0.4",
-    "skyrl": "skyrl==0.4.0",
-    "openrlhf": "openrlhf==0.11.2",
+    "trl": [],
+    "verl": ["verl==0.9.1"],
+    "areal": ["areal==1.0.4"],
+    "skyrl": ["skyrl==0.4.0", "skyrl-gym==0.4.0"],
+    "openrlhf": ["openrlhf==0.11.2"],
 }
 """Installed without dependencies: those name vllm, sglang, deepspeed or flash-attn, which need a GPU."""
 
@@ -51,22 +53,14 @@ def main() -> int:
     python = environment(args.folder, names, trouble)
     rows: list[dict] = []
     versions: dict[str, str] = {}
-    for name in names:
-        out = args.folder / f"{name}.json"
-        out.unlink(missing_ok=True)
-        done = subprocess.run(
-            [python, "-m", "parity.compare", name, str(out)],
-            cwd=ROOT, capture_output=True, text=True, timeout=240,
-            env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "CUDA_VISIBLE_DEVICES": "",
-                              "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
-        )  # fmt: skip
-        if out.exists():
-            answer = json.loads(out.read_text())
+    with ThreadPoolExecutor(2) as pool:  # most of the time is spent importing the peers
+        answers = dict(zip(names, pool.map(lambda name: compare(python, args.folder, name), names), strict=True))
+    for name, answer in answers.items():
+        if isinstance(answer, str):
+            trouble.setdefault(name, answer)
+        else:
             rows += answer["rows"]
             versions |= answer["versions"]
-        else:
-            last = (done.stderr.strip() or "no output").splitlines()[-1]
-            trouble[name] = trouble.get(name, last)
     took = time.monotonic() - started
 
     results = {"versions": versions, "rows": rows, "not_compared": trouble, "took_s": round(took, 1)}
@@ -76,6 +70,24 @@ def main() -> int:
     for row in bad:
         print(f"NOT AS DOCUMENTED: {row['peer']} {row['what']}: {row['note']}", file=sys.stderr)
     return 1 if bad or ("trl" in names and "trl" in trouble) else 0
+
+
+def compare(python: str, folder: Path, name: str) -> dict | str:
+    """One peer's rows and versions, or why there are none."""
+    out = folder / f"{name}.json"
+    out.unlink(missing_ok=True)
+    surroundings = {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1",
+                    "HF_HUB_OFFLINE": "1"}  # fmt: skip
+    try:
+        done = subprocess.run(
+            [python, "-m", "parity.compare", name, str(out)], cwd=ROOT, capture_output=True, text=True,
+            timeout=PEER_TIMEOUT_S, env=os.environ | surroundings,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return f"no answer within {PEER_TIMEOUT_S} s"
+    if done.returncode == 0:
+        return json.loads(out.read_text())
+    return (done.stderr.strip() or "no output").splitlines()[-1]
 
 
 def environment(folder: Path, names: list[str], trouble: dict[str, str]) -> str:
@@ -96,7 +108,7 @@ def environment(folder: Path, names: list[str], trouble: dict[str, str]) -> str:
         raise SystemExit(f"trl and what it needs could not be installed: {problem}")
     for name in names:
         if PEERS[name]:
-            problem = run([uv, "pip", "install", "--quiet", "--no-deps", "--python", python, PEERS[name]])
+            problem = run([uv, "pip", "install", "--quiet", "--no-deps", "--python", python, *PEERS[name]])
             if problem:
                 trouble[name] = f"not installed: {problem}"
     return python

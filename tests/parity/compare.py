@@ -5,8 +5,10 @@ Runs with tests/ itself on the path: a release of a peer brings a package `tests
 
 import importlib
 import importlib.metadata
+import importlib.util
 import json
 import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
 
@@ -87,6 +89,22 @@ class Rows:
             {"peer": self.peer, "what": what, "value": v, "gradient": g, "tolerance": tolerance, "result": result,
              "ok": equal != differs, "note": note}
         )  # fmt: skip
+
+
+def bare(*packages: str) -> None:
+    """Let modules of these packages be imported without the `__init__` of the packages, which pull in whole engines."""
+    for name in packages:
+        parent, _, last = name.rpartition(".")
+        if parent:
+            folders = [str(Path(folder) / last) for folder in sys.modules[parent].__path__]
+        else:
+            spec = importlib.util.find_spec(name)
+            if spec is None or spec.submodule_search_locations is None:
+                raise ModuleNotFoundError(f"No module named {name!r}")
+            folders = list(spec.submodule_search_locations)
+        package = types.ModuleType(name)
+        package.__path__ = folders
+        sys.modules[name] = package
 
 
 def main(peer: str, out: str) -> None:

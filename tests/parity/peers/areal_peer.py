@@ -1,13 +1,17 @@
 """AReaL's `ppo_actor_loss_fn`, rejection sampling, log-linear proximal policy and overlong penalty."""
 
 import torch
-from areal.api.cli_args import RejectionSamplingConfig
-from areal.trainer.ppo.actor import compute_prox_logp_approximations
-from areal.utils.data import KLEstimator
-from areal.utils.functional import ppo_actor_loss_fn, reward_overlong_penalty
-from parity.compare import Case, Rows
+from parity.compare import Case, Rows, bare
 
-from core.algorithms import corrections, kl, objectives, ratios, rewards
+bare("areal", "areal.trainer", "areal.trainer.ppo")
+
+import areal.api.alloc_mode  # noqa: E402, F401  first: it and cli_args import each other
+from areal.api.cli_args import RejectionSamplingConfig  # noqa: E402
+from areal.trainer.ppo.actor import compute_prox_logp_approximations  # noqa: E402
+from areal.utils.data import KLEstimator  # noqa: E402
+from areal.utils.functional import ppo_actor_loss_fn, reward_overlong_penalty  # noqa: E402
+
+from core.algorithms import corrections, kl, objectives, ratios, rewards  # noqa: E402
 
 FLOAT32 = "they compute the ratio in float32"
 

@@ -5,29 +5,26 @@ Of `openrlhf.models.utils` only `masked_mean` is needed; it is compiled from tha
 
 import ast
 import importlib
-import importlib.util
 import sys
 import types
 from pathlib import Path
 
 import torch
-from parity.compare import Case, Rows
+from parity.compare import Case, Rows, bare
 
 from core.algorithms import corrections, objectives
 
 
 def load() -> types.ModuleType:
     """`openrlhf.models.loss` without the `__init__` of its package."""
-    spec = importlib.util.find_spec("openrlhf")
-    assert spec is not None and spec.submodule_search_locations
-    folder = Path(spec.submodule_search_locations[0]) / "models"
-    package, utils = types.ModuleType("openrlhf.models"), types.ModuleType("openrlhf.models.utils")
-    package.__path__ = [str(folder)]
+    bare("openrlhf", "openrlhf.models")
+    folder = Path(sys.modules["openrlhf.models"].__path__[0])
+    utils = types.ModuleType("openrlhf.models.utils")
     tree = ast.parse((folder / "utils.py").read_text())
     names = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "masked_mean"]
     typing = ast.parse("import torch\nfrom typing import *").body
     exec(compile(ast.Module([*typing, *names], []), str(folder / "utils.py"), "exec"), utils.__dict__)
-    sys.modules |= {"openrlhf.models": package, "openrlhf.models.utils": utils}
+    sys.modules["openrlhf.models.utils"] = utils
     return importlib.import_module("openrlhf.models.loss")
 
 
