@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PEER_TIMEOUT_S = 270
+PEER_TIMEOUT_S = 280
 BASE = [
     "torch==2.13.0", "trl==1.16.0", "ray", "peft", "aiohttp", "httpx", "orjson", "tensordict", "hydra-core",
     "omegaconf", "codetiming", "cachetools", "pybase64", "torchdata", "pylatexenc", "loguru", "jaxtyping", "einops",

@@ -3,9 +3,10 @@
 import torch
 from parity.compare import Case, Rows, bare
 
-bare("areal", "areal.trainer", "areal.trainer.ppo")
+import areal  # noqa: E402, F401, I001  whole: its modules import each other in the order that it begins
 
-import areal.api.alloc_mode  # noqa: E402, F401  first: it and cli_args import each other
+bare("areal.trainer", "areal.trainer.ppo")
+
 from areal.api.cli_args import RejectionSamplingConfig  # noqa: E402
 from areal.trainer.ppo.actor import compute_prox_logp_approximations  # noqa: E402
 from areal.utils.data import KLEstimator  # noqa: E402

@@ -9,6 +9,8 @@ from skyrl.backends.skyrl_train.utils import ppo_utils as skyrl
 from core.algorithms import advantages as adv_of
 from core.algorithms import corrections, kl, objectives, token_advantages
 
+FLOAT32 = "they compute the ratio in float32"
+
 
 def compare(rows: Rows) -> None:
     case = Case(seed=5)
@@ -17,7 +19,7 @@ def compare(rows: Rows) -> None:
 
     def theirs(function, reduction, low=0.2, high=0.28, **settings):
         config = OmegaConf.create({
-            "eps_clip_low": low, "eps_clip_high": high, "clip_ratio_c": 3.0, "loss_reduction": reduction,
+            "eps_clip_low": low, "eps_clip_high": high, "clip_ratio_c": 3.0, "loss_reduction": reduction, "off_policy_correction": None,
             "cispo": {"cispo_eps_clip_low": 1.0, "cispo_eps_clip_high": 0.5, "cispo_anchor": "old"},
             "dppo": {"dppo_type": "binary_tv", "delta_low": 0.1, "delta_high": 0.1},
         } | settings)  # fmt: skip
@@ -36,9 +38,9 @@ def compare(rows: Rows) -> None:
         ("seq_mean_token_sum_norm", "constant"),
     ):
         rows.loss(f"PPO clip, {reduction}", lambda x, name=name: clip(x, name),
-                  theirs(skyrl.ppo_policy_loss, reduction, policy_loss_type="regular"), case.new)  # fmt: skip
+                  theirs(skyrl.ppo_policy_loss, reduction, policy_loss_type="regular"), case.new, FLOAT32, tolerance=1e-7)  # fmt: skip
     rows.loss("PPO dual clip", lambda x: clip(x, "token", dual_clip=3.0),
-              theirs(skyrl.ppo_policy_loss, "token_mean", policy_loss_type="dual_clip"), case.new)  # fmt: skip
+              theirs(skyrl.ppo_policy_loss, "token_mean", policy_loss_type="dual_clip"), case.new, FLOAT32, tolerance=1e-7)  # fmt: skip
     rows.loss(
         "CISPO",
         lambda x: case.reduced(
@@ -46,6 +48,8 @@ def compare(rows: Rows) -> None:
         ),
         theirs(skyrl.compute_policy_loss_cispo, "token_mean"),
         case.new,
+        FLOAT32,
+        tolerance=1e-7,
     )
     rows.loss(
         "GSPO",
@@ -60,6 +64,8 @@ def compare(rows: Rows) -> None:
         lambda x: case.reduced(objectives.dppo(x.flatten(), old, adv, low=0.1, high=0.1, mask=mask).loss, "token"),
         theirs(skyrl.dppo_policy_loss, "token_mean"),
         case.new,
+        FLOAT32,
+        tolerance=1e-7,
     )
     rows.loss("KL k3", lambda x: kl.kl(x.flatten(), case.reference.flatten(), ceiling=10.0, mask=mask).sum(),
               lambda x: skyrl.compute_approx_kl(x, case.reference, float_mask, "k3").sum(), case.new)  # fmt: skip
