@@ -1,9 +1,8 @@
 """AReaL's `ppo_actor_loss_fn`, rejection sampling, log-linear proximal policy and overlong penalty."""
 
+import areal  # noqa: F401  whole: its modules import each other in the order that it begins
 import torch
 from parity.compare import Case, Rows, bare
-
-import areal  # noqa: E402, F401, I001  whole: its modules import each other in the order that it begins
 
 bare("areal.trainer", "areal.trainer.ppo")
 

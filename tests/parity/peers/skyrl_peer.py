@@ -19,7 +19,8 @@ def compare(rows: Rows) -> None:
 
     def theirs(function, reduction, low=0.2, high=0.28, **settings):
         config = OmegaConf.create({
-            "eps_clip_low": low, "eps_clip_high": high, "clip_ratio_c": 3.0, "loss_reduction": reduction, "off_policy_correction": None,
+            "eps_clip_low": low, "eps_clip_high": high, "clip_ratio_c": 3.0, "loss_reduction": reduction,
+            "off_policy_correction": None,
             "cispo": {"cispo_eps_clip_low": 1.0, "cispo_eps_clip_high": 0.5, "cispo_anchor": "old"},
             "dppo": {"dppo_type": "binary_tv", "delta_low": 0.1, "delta_high": 0.1},
         } | settings)  # fmt: skip
@@ -37,10 +38,22 @@ def compare(rows: Rows) -> None:
         ("sequence_mean", "sequence"),
         ("seq_mean_token_sum_norm", "constant"),
     ):
-        rows.loss(f"PPO clip, {reduction}", lambda x, name=name: clip(x, name),
-                  theirs(skyrl.ppo_policy_loss, reduction, policy_loss_type="regular"), case.new, FLOAT32, tolerance=1e-7)  # fmt: skip
-    rows.loss("PPO dual clip", lambda x: clip(x, "token", dual_clip=3.0),
-              theirs(skyrl.ppo_policy_loss, "token_mean", policy_loss_type="dual_clip"), case.new, FLOAT32, tolerance=1e-7)  # fmt: skip
+        rows.loss(
+            f"PPO clip, {reduction}",
+            lambda x, name=name: clip(x, name),
+            theirs(skyrl.ppo_policy_loss, reduction, policy_loss_type="regular"),
+            case.new,
+            FLOAT32,
+            tolerance=1e-7,
+        )
+    rows.loss(
+        "PPO dual clip",
+        lambda x: clip(x, "token", dual_clip=3.0),
+        theirs(skyrl.ppo_policy_loss, "token_mean", policy_loss_type="dual_clip"),
+        case.new,
+        FLOAT32,
+        tolerance=1e-7,
+    )
     rows.loss(
         "CISPO",
         lambda x: case.reduced(
