@@ -1,5 +1,6 @@
 # make demo   set up and watch reinforcement learning work on this machine (no GPU needed)
 # make test   set up and run the tests
+# make parity compare losses, advantages and corrections with trl, verl, areal, skyrl and openrlhf (docs/parity.md)
 # make setup  the set-up alone: .venv/ filled by uv from requirements.lock
 PYTHON ?= python3
 VENV := .venv
@@ -7,13 +8,16 @@ UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 PY := $(VENV)/bin/python
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test setup lint lock clean
+.PHONY: demo test parity setup lint lock clean
 
 demo: setup
 	$(VENV)/bin/kernelmill demo
 
 test: setup
 	$(PY) -m pytest tests
+
+parity: setup
+	$(PY) -m tests.parity
 
 lint: setup
 	$(VENV)/bin/ruff check .
