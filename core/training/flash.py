@@ -154,7 +154,7 @@ def activate_flash(name: str) -> None:
 
 @torch.library.custom_op("kernelmill::packed_attention", mutates_args=())
 def packed_attention(q: Tensor, k: Tensor, v: Tensor, key: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """q [tokens, heads, dim], k and v [tokens, kv_heads, dim], half precision -> (out as q, lse float32 [heads, tokens])"""
+    """q [tokens, heads, dim], k and v [tokens, kv_heads, dim], half -> (out as q, lse float32 [heads, tokens])"""
     at = _layout(key)
     if at.backend == "varlen":
         out, lse = torch.ops.aten._flash_attention_forward(

@@ -45,7 +45,8 @@ def chunks(tokens: int, most: int) -> list[slice]:
     if not tokens:
         return []
     count = -(-tokens // most)
-    size = min(most, -(-(-(-tokens // count)) // 64) * 64)
+    even = -(-tokens // count)
+    size = min(most, -(-even // 64) * 64)
     return [slice(at, min(at + size, tokens)) for at in range(0, tokens, size)]
 
 

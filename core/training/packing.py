@@ -139,16 +139,35 @@ class Packed:
         return Packed(**moved, lengths=self.lengths)
 
 
-def pack(samples: Sequence[Sample], advantages: Sequence[float], weights: Sequence[float]) -> Packed:
+_FILLING = 256
+"""Longest sequence of filling: its attention must not cost what it saves."""
+
+
+def pack(
+    samples: Sequence[Sample], advantages: Sequence[float], weights: Sequence[float], *, multiple: int = 1
+) -> Packed:
     """The samples behind each other in one row. `advantages` and `weights` are one number per sample. No samples: one
-    token of weight 0, so that a rank without work takes part in the collectives."""
+    token of weight 0, so that a rank without work takes part in the collectives.
+
+    multiple: the row is filled up to a multiple of so many tokens with short sequences in which nothing is trained.
+    """
+    ids, masks = [s.ids for s in samples], [s.mask for s in samples]
+    logprobs, versions = [s.logprobs for s in samples], [s.versions for s in samples]
+    advantages, weights = list(advantages), list(weights)
     if not samples:
-        return _pack_columns([np.zeros(2, np.int32)], [np.array([0, 1], np.uint8)], [np.zeros(2, np.float32)],
-                             [np.full(2, -1, np.int32)], [0.0], [0.0])  # fmt: skip
-    return _pack_columns(
-        [s.ids for s in samples], [s.mask for s in samples], [s.logprobs for s in samples],
-        [s.versions for s in samples], advantages, weights,
-    )  # fmt: skip
+        ids, masks, logprobs = [np.zeros(2, np.int32)], [np.array([0, 1], np.uint8)], [np.zeros(2, np.float32)]
+        versions, advantages, weights = [np.full(2, -1, np.int32)], [0.0], [0.0]
+    missing = -sum(len(row) for row in ids) % multiple
+    while missing > 0:
+        n = min(missing, _FILLING)
+        ids.append(np.zeros(n, np.int32))
+        masks.append(np.zeros(n, np.uint8))
+        logprobs.append(np.zeros(n, np.float32))
+        versions.append(np.full(n, -1, np.int32))
+        advantages.append(0.0)
+        weights.append(0.0)
+        missing -= n
+    return _pack_columns(ids, masks, logprobs, versions, advantages, weights)
 
 
 def _pack_columns(
