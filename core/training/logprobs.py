@@ -86,7 +86,7 @@ def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
     if left.dtype == total.dtype:
         total.addmm_(left, right)
     elif total.is_cuda:
-        torch.addmm(total, left, right, out_dtype=total.dtype, out=total)  # type: ignore[call-overload]
+        torch.addmm(total, left, right, out_dtype=total.dtype, out=total)
     else:
         total += left @ right
 

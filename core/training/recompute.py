@@ -59,4 +59,4 @@ def checkpoint_block(block: nn.Module, level: Level, *, random: bool = False) ->
     def forward(*args: Any, **kwargs: Any) -> Any:
         return checkpoint(inner, *args, **options, **kwargs) if torch.is_grad_enabled() else inner(*args, **kwargs)
 
-    block.forward = forward  # type: ignore[method-assign]
+    block.forward = forward
