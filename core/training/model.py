@@ -147,6 +147,20 @@ def scatter_into(target: Tensor, full: Tensor) -> None:
         target.copy_(full)
 
 
+def load_adamw(adamw: torch.optim.Optimizer, masters: Iterator[tuple[str, Any]], state: dict[str, Tensor]) -> None:
+    """Sets the state of `adamw` from whole tensors by `<parameter>.<state>`; a parameter without any starts afresh."""
+    adamw.state.clear()
+    for name, parameter in masters:
+        if f"{name}.step" not in state:  # before the first update
+            continue
+        of_one: dict[str, Tensor] = {}
+        for key in ("exp_avg", "exp_avg_sq"):
+            of_one[key] = torch.zeros_like(parameter)
+            scatter_into(of_one[key], state[f"{name}.{key}"])
+        of_one["step"] = state[f"{name}.step"].to(parameter.device).clone()
+        adamw.state[parameter] = of_one
+
+
 def build_lm(config: Any, seed: int) -> Any:
     """A causal LM with fresh float32 weights from a transformers config; `seed` alone decides the weights."""
     from transformers import AutoModelForCausalLM
@@ -182,14 +196,17 @@ def prepare(
     trainable: bool = True,
     cpu_offload: bool = False,
     dropout: bool = False,
+    kind: "type[PolicyModel] | None" = None,
 ) -> PolicyModel:
     """Puts a loaded model on its device and, with a mesh (of one dimension), shards it block by block.
 
     trainable: all that requires a gradient is trained; False freezes everything. Without a mesh the model is a plain
     module, with masters of its own when it computes in bfloat16. static_shapes: compiled blocks are made for every
-    size that comes, instead of for any size after the second. dropout: blocks draw random numbers.
+    size that comes, instead of for any size after the second. dropout: blocks draw random numbers. kind: wrapper.
     """
-    model = PolicyModel(lm if getattr(lm, "is_quantized", False) else lm.to(device))
+    model = (kind or PolicyModel)(lm)
+    if not getattr(lm, "is_quantized", False):
+        model.to(device)
     model.compute_dtype = DTYPES[dtype]
     if not trainable:
         model.requires_grad_(False)

@@ -69,6 +69,14 @@ class TrainerSettings(msgspec.Struct, frozen=True, kw_only=True):
     quantize: Literal["none", "nf4"] = "none"
     """nf4: the policy under the adapters in 4 bits (bitsandbytes; QLoRA)."""
 
+    critic: bool = False
+    """PPO: advantages come from a value model (`core.training.critic`) instead of the group's other members."""
+    critic_lr: float = 1e-5
+    value_clip: float = 0.2
+    gae_lambda: float = 0.95
+    token_gamma: float = 1.0
+    """Discount from token to token, for the critic; turns are discounted in the samples' returns already."""
+
     @property
     def checkpoint_level(self) -> Literal["none", "selective", "attention", "full"]:
         level = self.activation_checkpointing

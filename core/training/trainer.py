@@ -18,6 +18,7 @@ one, held still. The ratio that is clipped is then 1, and the correction for old
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -32,8 +33,9 @@ from core.algorithms.objectives import sample_weights
 from core.checkpoints import store
 from core.episodes.samples import Sample
 from core.training import adapters, flops
+from core.training.critic import Critic, gae_rows
 from core.training.metrics import MAXIMA, SUMS, StepClock, summary
-from core.training.model import DTYPES, PolicyModel, gather, load_lm, prepare, scatter_into
+from core.training.model import DTYPES, PolicyModel, gather, load_adamw, load_lm, prepare
 from core.training.objective import TokenLoss
 from core.training.packing import Packed, pack, plan, sift
 from core.training.schedule import learning_rate
@@ -64,6 +66,9 @@ class Trainer:
         self._parameters = flops.multiplying_parameters(self.model.lm)
         # the policy under adapters is its own reference
         self.reference = self._load(mesh, trainable=False) if settings.kl_coef > 0 and not settings.lora_rank else None
+        self.critic: Critic | None = None
+        if settings.critic:
+            self.critic = Critic(settings, load_lm(settings.model, settings.revision), self.device, mesh)
         masters = [p for _, p in self.model.named_masters()]
         self.optimizer = torch.optim.AdamW(
             [
@@ -123,6 +128,7 @@ class Trainer:
         ]
         clock.took("plan_s")
 
+        self._value_loss = torch.zeros((), dtype=torch.float64, device=self.device)
         self.optimizer.zero_grad(set_to_none=True)
         totals = torch.zeros(len(SUMS), dtype=torch.float64, device=self.device)
         maxima = torch.full((len(MAXIMA),), -torch.inf, dtype=torch.float64, device=self.device)
@@ -136,6 +142,8 @@ class Trainer:
             ).to(self.device)
             rows += packed.tokens
             clock.took("pack_s")
+            if self.critic is not None:
+                packed = self._criticised(packed, [int(samples[kept[i]].mask.sum()) for i in micro])
             loss, sums, highs = self._forward(packed)
             loss.backward()
             totals += sums
@@ -144,12 +152,15 @@ class Trainer:
         if self.world > 1:
             dist.all_reduce(totals, op=dist.ReduceOp.SUM)
             dist.all_reduce(maxima, op=dist.ReduceOp.MAX)
+            dist.all_reduce(self._value_loss, op=dist.ReduceOp.SUM)
         grad_norm = self._grad_norm()
         numbers |= summary(totals.tolist(), maxima.tolist())
         clock.took("forward_backward_s")
 
         numbers |= {"grad_norm": grad_norm, "lr": self._lr(), "micro_batches": float(len(bins))}
         trouble = self._trouble(numbers)
+        if self.critic is not None:
+            numbers |= {"value_loss": float(self._value_loss), "value_grad_norm": self.critic.update(apply=not trouble)}
         if trouble:
             self.optimizer.zero_grad(set_to_none=True)
             numbers[f"refused_step/{trouble}"] = 1.0
@@ -172,6 +183,8 @@ class Trainer:
             group, turn, role, index = twice[0]
             raise ValueError(f"episode {group}/{index} turn {turn} ({role}) is in the batch twice")
         sound = [i for i, s in enumerate(samples) if np.isfinite(s.ret)]
+        if self.critic is not None:
+            return [s.ret if np.isfinite(s.ret) else 0.0 for s in samples]
         values = advantages(
             torch.tensor([samples[i].ret for i in sound], dtype=torch.float64),
             index_by_key([keys[i] for i in sound]),
@@ -182,6 +195,19 @@ class Trainer:
         for i, value in zip(sound, values.tolist(), strict=True):
             out[i] = value
         return out
+
+    def _criticised(self, packed: Packed, trained: list[int]) -> Packed:
+        """The row with advantages from the critic, whose own gradient is added; before, `advantages` are returns."""
+        assert self.critic is not None
+        values = self.critic.values(packed)
+        rewards = torch.zeros(values.shape, dtype=torch.float64)
+        ends = torch.tensor(trained, dtype=torch.int64).cumsum(0) - 1
+        if trained:  # a sample's return is the reward of its last token
+            rewards[ends] = packed.advantages.cpu().double()[ends]
+        s = self.settings
+        gains, targets = gae_rows(rewards, values, trained or [len(values)], gamma=s.token_gamma, lam=s.gae_lambda)
+        self._value_loss += self.critic.backward(packed, values, targets.float().to(self.device)).double()
+        return replace(packed, advantages=gains.float().to(self.device))
 
     def _forward(self, packed: Packed) -> tuple[Tensor, Tensor, Tensor]:
         """(loss with gradient, SUMS, MAXIMA) of one micro-batch."""
@@ -275,6 +301,8 @@ class Trainer:
                 yield f"{name}.{key}", gather(value.detach()).cpu()
             if self.settings.lora_rank:  # weights hold adapters only added in
                 yield f"{name}.value", gather(parameter.detach()).cpu()
+        if self.critic is not None:
+            yield from self.critic.tensors()
 
     @torch.no_grad()
     def load_state(self, weights: dict[str, Tensor], optimizer: dict[str, Tensor], version: int) -> None:
@@ -283,16 +311,9 @@ class Trainer:
             weights = {name: optimizer[f"{name}.value"] for name, _ in self.model.named_masters()}
         self.model.load_full_tensors(weights)
         self.version = version
-        self.optimizer.state.clear()
-        for name, parameter in self.model.named_masters():
-            if f"{name}.step" not in optimizer:  # before the first update
-                continue
-            state: dict[str, Tensor] = {}
-            for key in ("exp_avg", "exp_avg_sq"):
-                state[key] = torch.zeros_like(parameter)
-                scatter_into(state[key], optimizer[f"{name}.{key}"])
-            state["step"] = optimizer[f"{name}.step"].to(self.device).clone()
-            self.optimizer.state[parameter] = state
+        if self.critic is not None:
+            self.critic.load_tensors(optimizer)
+        load_adamw(self.optimizer, self.model.named_masters(), optimizer)
 
 
 def random_state(device: torch.device) -> dict[str, Tensor]:
