@@ -40,7 +40,7 @@ def attention_kwargs(
     lengths: tokens of every sequence in the row. cu_seqlens: int32 [sequences + 1] on the model's device. dtype: of the
     model's activations. backend: one of `flash.BACKENDS`, for half precision on CUDA.
     """
-    if cu_seqlens.is_cuda and dtype in (torch.bfloat16, torch.float16):
+    if backend == "written" or (cu_seqlens.is_cuda and dtype in (torch.bfloat16, torch.float16)):
         return {"packed_key": flash.remember(flash.make_layout(lengths, cu_seqlens, backend))}
     calls, back = rows_of(lengths)
     device = cu_seqlens.device

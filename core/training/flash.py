@@ -9,20 +9,21 @@ names a `Layout`: sizes that change with every row would otherwise be guards of 
     cudnn    cuDNN's attention on rows of one length; sequences of unlike lengths go into different calls. On Hopper it
              is well ahead of flash-attention 2, in the backward pass above all, so it is taken where padding is small.
 
-Both are causal, in half precision, with fewer key and value heads than query heads where the model has them.
+Both are causal, in half precision, with fewer key and value heads than query heads where the model has them. A third,
+`written`, is attention written out, one sequence after the other, in any precision: what the other two are held to.
 """
 
 import importlib.util
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 
-BACKENDS = ("auto", "varlen", "cudnn", "fa3", "fa4")
+BACKENDS = ("auto", "varlen", "cudnn", "fa3", "fa4", "written")
 _PADDING = 1.25
 """Longest over shortest sequence in one call over rows."""
 _MOST_CALLS = 8
@@ -115,8 +116,8 @@ def make_layout(lengths: Sequence[int], cu_seqlens: Tensor, backend: str = "auto
     if backend == "auto" and newest_flash():
         activate_flash(newest_flash())
         return Layout(cu_seqlens, longest, (), None, "varlen")
-    if backend == "varlen":
-        return Layout(cu_seqlens, longest, (), None, "varlen")
+    if backend in ("varlen", "written"):
+        return Layout(cu_seqlens, longest, (), None, backend)
     calls, back = rows_of(lengths, few_lengths=True)
     squares = sum(rows * length**2 for rows, length, _ in calls)
     worth_it = (
@@ -156,6 +157,8 @@ def activate_flash(name: str) -> None:
 def packed_attention(q: Tensor, k: Tensor, v: Tensor, key: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     """q [tokens, heads, dim], k and v [tokens, kv_heads, dim], half -> (out as q, lse float32 [heads, tokens])"""
     at = _layout(key)
+    if at.backend == "written":
+        return _written(q, k, v, at, scale)
     if at.backend == "varlen":
         out, lse = torch.ops.aten._flash_attention_forward(
             q, k, v, at.cu_seqlens, at.cu_seqlens, at.longest, at.longest, 0.0, True, False, scale=scale
@@ -187,6 +190,8 @@ def packed_attention_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients for q, k and v."""
     at = _layout(key)
+    if at.backend == "written":
+        return _written_backward(grad, q, k, v, out, lse, at, scale)
     if at.backend == "varlen":
         state = torch.zeros(2, dtype=torch.uint64, device=q.device)  # of dropout, which there is not
         dq, dk, dv = torch.ops.aten._flash_attention_backward(
@@ -240,6 +245,38 @@ def _backward(ctx: Any, grad: Tensor, _lse: Tensor | None) -> tuple[Tensor | Non
 
 
 packed_attention.register_autograd(_backward, setup_context=_setup)
+
+
+def _scores(q: Tensor, k: Tensor, scale: float) -> Tensor:
+    """Causal scores [heads, tokens, tokens] of one sequence."""
+    z = torch.einsum("qhd,khd->hqk", q, k) * scale
+    return z.masked_fill(torch.ones(z.shape[1:], dtype=torch.bool, device=z.device).triu(1), -torch.inf)
+
+
+def _written(q: Tensor, k: Tensor, v: Tensor, at: Layout, scale: float) -> tuple[Tensor, Tensor]:
+    times = q.shape[1] // k.shape[1]
+    outs, lses = [], []
+    for a, b in pairwise(at.cu_seqlens.tolist()):
+        z = _scores(q[a:b], k[a:b].repeat_interleave(times, 1), scale)
+        outs.append(torch.einsum("hqk,khd->qhd", z.softmax(-1), v[a:b].repeat_interleave(times, 1)))
+        lses.append(z.logsumexp(-1))
+    return torch.cat(outs).contiguous(), torch.cat(lses, 1).float()
+
+
+def _written_backward(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, at: Layout, scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    times = q.shape[1] // k.shape[1]
+    for a, b in pairwise(at.cu_seqlens.tolist()):
+        kr, vr = (x[a:b].repeat_interleave(times, 1) for x in (k, v))
+        p = torch.exp(_scores(q[a:b], kr, scale) - lse[:, a:b, None])
+        dp = torch.einsum("qhd,khd->hqk", grad[a:b], vr)
+        dz = p * (dp - (grad[a:b] * out[a:b]).sum(-1).t()[..., None]) * scale
+        dq[a:b] = torch.einsum("hqk,khd->qhd", dz, kr)
+        dk[a:b] = torch.einsum("hqk,qhd->khd", dz, q[a:b]).unflatten(1, (-1, times)).sum(2)
+        dv[a:b] = torch.einsum("hqk,qhd->khd", p, grad[a:b]).unflatten(1, (-1, times)).sum(2)
+    return dq, dk, dv
 
 
 def _lay(x: Tensor, rows: int, length: int, index: Tensor | None) -> Tensor:

@@ -22,13 +22,16 @@ from torch import Tensor
 
 from core.episodes.samples import Sample
 
-REFUSALS = ("longer_than_budget", "empty_completion", "first_token_trained", "non_finite", "columns_differ")
+REFUSALS = (
+    "longer_than_budget", "empty_completion", "first_token_trained", "non_finite", "columns_differ", "unknown_token",
+)  # fmt: skip
 """Why a sample is not trained on: more tokens than a micro-batch may hold; no trained token; a mask on token 0, which
-nothing predicts; a log-prob or return that is not a number; arrays of different lengths."""
+nothing predicts; a log-prob or return that is not a number; arrays of different lengths; an id outside the vocabulary,
+which on a GPU would end the process."""
 
 
-def refusal(sample: Sample, budget_tokens: int) -> str | None:
-    """Which of REFUSALS holds for `sample`, or None when it can be trained on."""
+def refusal(sample: Sample, budget_tokens: int, vocab: int | None = None) -> str | None:
+    """Which of REFUSALS holds for `sample`, or None when it can be trained on. vocab: ids are below it; None: any."""
     n = len(sample.ids)
     if not (len(sample.mask) == len(sample.logprobs) == len(sample.versions) == n):
         return "columns_differ"
@@ -40,12 +43,14 @@ def refusal(sample: Sample, budget_tokens: int) -> str | None:
         return "first_token_trained"
     if n > budget_tokens:
         return "longer_than_budget"
+    if int(sample.ids.min()) < 0 or (vocab is not None and int(sample.ids.max()) >= vocab):
+        return "unknown_token"
     return None
 
 
-def sift(samples: Sequence[Sample], budget_tokens: int) -> tuple[list[int], Counter[str]]:
+def sift(samples: Sequence[Sample], budget_tokens: int, vocab: int | None = None) -> tuple[list[int], Counter[str]]:
     """Indices of the samples that can be trained on, and how many were refused for which reason."""
-    reasons = [refusal(sample, budget_tokens) for sample in samples]
+    reasons = [refusal(sample, budget_tokens, vocab) for sample in samples]
     return [i for i, reason in enumerate(reasons) if reason is None], Counter(r for r in reasons if r is not None)
 
 

@@ -45,7 +45,7 @@ class TrainerSettings(msgspec.Struct, frozen=True, kw_only=True):
     compile: bool = False
     threads: int = 0
 
-    attention: Literal["auto", "varlen", "cudnn", "fa3", "fa4"] = "auto"
+    attention: Literal["auto", "varlen", "cudnn", "fa3", "fa4", "written"] = "auto"
     """On CUDA in half precision (`core.training.flash`)."""
     head: Literal["fused", "recompute"] = "fused"
     """fused: gradients of the head are made with its log-probs; recompute: logits are made again in the backward pass,

@@ -114,7 +114,7 @@ class Trainer:
         clock = StepClock(self.device)
         settings = self.settings
         torch.manual_seed(settings.seed * 1_000_003 + self.version * 1009 + self.rank)
-        kept, refused = sift(samples, settings.max_tokens_per_rank)
+        kept, refused = sift(samples, settings.max_tokens_per_rank, self.model.lm.config.vocab_size)
         numbers = {f"refused/{reason}": float(count) for reason, count in refused.items()}
         numbers |= {"samples": float(len(kept)), "version": float(self.version), "applied": 0.0}
         if not kept:

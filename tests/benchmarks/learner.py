@@ -134,7 +134,7 @@ def main() -> None:
     ask.add_argument("--warmup", type=int, default=2)
     ask.add_argument("--no-trl", action="store_true")
     ask.add_argument("--seconds", type=float, default=150.0, help="no configuration is begun after so long")
-    ask.add_argument("--trl-seconds", type=float, default=75.0)
+    ask.add_argument("--trl-seconds", type=float, default=100.0)
     said = ask.parse_args()
     if said.tiny:
         said.model, said.shapes = "tiny", "1x256,4x64"
