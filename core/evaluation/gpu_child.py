@@ -23,6 +23,7 @@ import torch
 
 from core.evaluation import device_memory, host_memory
 from core.evaluation.device_memory import Spec
+from core.evaluation.gpu_orders import HonestyOrders
 from core.evaluation.gpu_wire import Wire, WireClosed
 from core.evaluation.host import NotPlainError, describe_error, import_candidate, odd_type
 from core.evaluation.trees import flatten
@@ -72,7 +73,7 @@ class _HostEvent:
         return (end.at - self.at) * 1e3
 
 
-class Child:
+class Child(HonestyOrders):
     """Orders, one method each."""
 
     def __init__(self, folder: str) -> None:

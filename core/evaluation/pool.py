@@ -5,10 +5,10 @@
     verdict = await pool.judge(task, candidate, key)
     await pool.stop()
 
-N trusted worker processes, each with its own zygote. `judge` waits for a free worker, never blocks the loop and never
-raises for what a candidate does. A worker that dies is restarted and the candidate tried again, `settings.retries`
-times; then the verdict is `infra`. A call that is cancelled costs its worker, which is restarted: its answer has no
-reader.
+N trusted worker processes, each with its own zygote; on GPUs they take the visible ones in turn. `judge` waits for a
+free worker, never blocks the loop and never raises for what a candidate does. A worker that dies is restarted and the
+candidate tried again, `settings.retries` times; then the verdict is `infra`. A call that is cancelled costs its worker,
+which is restarted: its answer has no reader.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from core.evaluation import worker
+from core.evaluation import gpu_walls, worker
 from core.evaluation.settings import JudgeSettings
 from core.evaluation.verdict import Verdict
 from core.tasks.task import Task
@@ -66,7 +66,12 @@ class _Worker:
         self._process = subprocess.Popen(  # noqa: ASYNC220
             command,
             pass_fds=[theirs.fileno()],
-            env={**_without_secrets(), "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
+            env={
+                **_without_secrets(),
+                "PYTHONPATH": os.pathsep.join(paths),
+                "OMP_NUM_THREADS": "1",
+                **(gpu_walls.one_gpu(self._slot) if self._settings.on_gpu else {}),
+            },
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )
@@ -172,7 +177,8 @@ class JudgePool:
     async def _judge_with(self, one: _Worker, request: worker.Request) -> Verdict:
         settings = self.settings
         # A zygote's restart and the task's own references come on top of the candidate's time.
-        timeout_s = (settings.retries + 1) * (settings.wall_s + settings.compile_wall_s + 60.0) + 60.0
+        one_s = settings.wall_s + settings.compile_wall_s + (settings.gpu_wall_s if settings.on_gpu else 0.0)
+        timeout_s = (settings.retries + 1) * (one_s + 60.0) + 60.0
         trouble = ""
         for _ in range(settings.retries + 1):
             try:

@@ -61,8 +61,8 @@ MEMORY = {"memfd_create": (319, 279), "memfd_secret": (447, 447), "vmsplice": (2
 """Memory that no limit on the address space counts: files without a name, pages held by pipes."""
 NEEDED_BY_GPU: frozenset[str] = frozenset({"bind", "listen", "socket"})
 """Calls that NVIDIA's driver can't do without (580.159: cuInit answers 304): it listens on a Unix socket of its own. Of
-sockets only AF_UNIX is let through, none for datagrams, which need no connection; connecting and accepting stay refused:
-it leads nowhere."""
+sockets only AF_UNIX is let through, none for datagrams, which need no connection; connecting and accepting stay
+refused: it leads nowhere."""
 _AF_UNIX, _SOCK_DGRAM, _SOCK_TYPE = 1, 2, 0xF
 _CLONE, _CLONE3, _TGKILL, _PRLIMIT = (56, 220), (435, 435), (234, 131), (302, 261)
 _PRCTL, _FCNTL, _IOCTL, _SOCKET = (157, 167), (72, 25), (16, 29), (41, 198)

@@ -71,11 +71,11 @@ def main(fd: int, parent: int, slot: int) -> int:
     import torch
 
     torch.set_num_threads(1)
-    from core.evaluation.judge import Judge
     from core.evaluation.spawn import ZygoteError
+    from core.evaluation.tiers import open_judge
 
     try:
-        judge = Judge(settings, slot)
+        judge = open_judge(settings, slot)
         judge.start()
         judge.wait_ready()
     except (OSError, ZygoteError) as error:
