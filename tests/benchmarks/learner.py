@@ -109,7 +109,7 @@ def run_trl(model: str, said: argparse.Namespace) -> list[dict]:
                "--shapes", said.shapes, "--seconds", str(said.trl_seconds)]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "WANDB_MODE": "disabled"},
                           timeout=said.trl_seconds + 120)  # fmt: skip
-    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"')]
     if done.returncode or any("error" in line for line in lines):
         print(done.stderr[-3000:], file=sys.stderr)
     return lines or [{"error": done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "no answer"}]
