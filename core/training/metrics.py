@@ -17,12 +17,21 @@
     grad_norm, lr           before clipping; of this update
     samples, micro_batches  trained on; of this rank
     tokens_per_s, step_s    of all tokens in the rows, prompts included
+    plan_s, pack_s, forward_backward_s, optimizer_s   parts of step_s; what a GPU does is counted where it is waited for
+    mfu                     share of the card's bfloat16 peak (`core.training.flops`); absent for an unknown card
+    peak_gib                most memory in use on this rank's card during the step; absent on the CPU
+    filling_share           tokens of this rank's rows that only fill them up
     version, applied        after the step; 1 when the weights moved
     refused/<reason>        samples left out (`core.training.packing.REFUSALS`)
     refused_step/<reason>   nothing_to_train_on, non_finite_loss, non_finite_gradients: weights are as before
 """
 
+import time
 from collections.abc import Sequence
+
+import torch
+
+from core.training.flops import peak_flops
 
 SUMS = (
     "loss", "policy_loss", "tokens", "entropy", "kl", "drift", "drift_k3", "ratio", "clipped", "tis", "tis_cut",
@@ -55,3 +64,33 @@ def summary(sums: Sequence[float], maxima: Sequence[float]) -> dict[str, float]:
         "lag_max": top["lag"],
         "not_finite_tokens": total["not_finite"],
     }
+
+
+class StepClock:
+    """Where the time of a step goes, on one rank."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._parts: dict[str, float] = {}
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+        self._started = self._last = time.perf_counter()
+
+    def took(self, part: str, *, wait: bool = False) -> None:
+        """Time since the last call goes to `part`; wait: for what the GPU still has to do."""
+        if wait and self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        now = time.perf_counter()
+        self._parts[part] = self._parts.get(part, 0.0) + now - self._last
+        self._last = now
+
+    def numbers(self, *, tokens: int, flops: float) -> dict[str, float]:
+        """Parts, rate, and on a GPU its use. tokens: of all ranks; flops: of this rank."""
+        step_s = self._last - self._started
+        out = self._parts | {"step_s": step_s, "tokens_per_s": tokens / step_s}
+        if self._device.type == "cuda":
+            out["peak_gib"] = torch.cuda.max_memory_allocated(self._device) / 2**30
+            peak = peak_flops(torch.cuda.get_device_name(self._device))
+            if peak is not None:
+                out["mfu"] = flops / step_s / peak
+        return out

@@ -5,8 +5,7 @@
 
 Everything runs inside `PolicyModel.forward`, so that the root's FSDP hooks gather the embedding, the last norm and the
 head before they are used and reduce their gradients after. Master weights are float32; with `dtype = "bfloat16"` FSDP2
-casts what it gathers and reduces gradients in float32. A single rank in float32 needs none of this and stays a plain
-module.
+casts what it gathers and reduces gradients in float32. A single rank needs no FSDP2 (`core.training.masters`).
 """
 
 from collections.abc import Iterator
@@ -18,9 +17,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from core.training import adapters
 from core.training.attention import attention_kwargs, register
-from core.training.logprobs import chunked_logprobs
+from core.training.logprobs import CHUNK_TOKENS, TokenLoss, chunked_logprobs, fused_loss
+from core.training.masters import Masters
 from core.training.packing import Packed
+from core.training.recompute import Level, checkpoint_block
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -36,17 +38,38 @@ class PolicyModel(nn.Module):
         super().__init__()
         self.lm: Any = lm
         self.compute_dtype = torch.float32
+        self.attention = "auto"
+        self.chunk_tokens = CHUNK_TOKENS
+        self.cache_gib = 0.0
+        self.masters: Masters | None = None
 
-    def forward(self, packed: Packed, want_entropy: bool = True) -> tuple[Tensor, Tensor]:
-        """(log-probs, entropies), float32 [trained tokens], of `packed.targets` at `packed.picked`."""
-        hidden = self.lm.model(
+    def hidden(self, packed: Packed) -> Tensor:
+        """Hidden states after the last norm at `packed.picked`, compute type [trained tokens, width]."""
+        out = self.lm.model(
             input_ids=packed.ids[None],
             position_ids=packed.position_ids[None],
             use_cache=False,
-            **attention_kwargs(packed.lengths, packed.cu_seqlens, self.compute_dtype),
+            **attention_kwargs(packed.lengths, packed.cu_seqlens, self.compute_dtype, self.attention),
         ).last_hidden_state[0]
-        picked = hidden.index_select(0, packed.picked)
-        return chunked_logprobs(picked, self.lm.lm_head.weight, packed.targets, want_entropy=want_entropy)
+        return out.index_select(0, packed.picked)
+
+    def forward(
+        self, packed: Packed, want_entropy: bool = True, token_loss: TokenLoss | None = None
+    ) -> tuple[Tensor, ...]:
+        """(log-probs, entropies), float32 [trained tokens], of `packed.targets` at `packed.picked`.
+
+        With `token_loss` (`core.training.logprobs`): (loss, log-probs, entropies), gradient through the loss.
+        """
+        hidden = self.hidden(packed)
+        weight = self.lm.lm_head.weight
+        if token_loss is not None:
+            return fused_loss(
+                hidden, weight, packed.targets, token_loss, chunk_tokens=self.chunk_tokens, want_entropy=want_entropy
+            )
+        return chunked_logprobs(
+            hidden, weight, packed.targets, chunk_tokens=self.chunk_tokens, want_entropy=want_entropy,
+            cache_gib=self.cache_gib,
+        )  # fmt: skip
 
     @property
     def blocks(self) -> nn.ModuleList:
@@ -57,20 +80,45 @@ class PolicyModel(nn.Module):
         """True when the head is the embedding."""
         return self.lm.lm_head.weight is self.lm.model.embed_tokens.weight
 
+    @property
+    def has_adapters(self) -> bool:
+        return next(adapters.adapted(self), None) is not None
+
     def named_masters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """Parameters by their Hugging Face names, tied ones once, in a fixed order."""
+        """What the optimizer trains, by Hugging Face names, tied ones once, in a fixed order."""
         for name, parameter in self.named_parameters():
-            yield name.removeprefix("lm.").replace("._checkpoint_wrapped_module", ""), parameter
+            if parameter.requires_grad:
+                master = parameter if self.masters is None else self.masters.of(parameter)
+                yield name.removeprefix("lm."), master
+
+    def after_update(self) -> None:
+        """To be called when masters have changed."""
+        if self.masters is not None:
+            self.masters.refresh()
 
     @torch.no_grad()
     def full_tensors(self, dtype: torch.dtype | None = None) -> Iterator[tuple[str, Tensor]]:
-        """Every parameter gathered, one after the other, on the CPU as `dtype`. All ranks must walk through it."""
-        for name, parameter in self.named_masters():
-            yield name, gather(parameter.detach()).to(device="cpu", dtype=dtype or parameter.dtype)
+        """The policy, adapters added in: every parameter gathered, one after the other, on the CPU as `dtype` (float32
+        without). All ranks must walk through it."""
+        layers = dict(adapters.adapted(self))
+        for name, parameter in self.named_parameters():
+            if name.startswith("lm.") and ".lora_" not in name:
+                master = parameter if self.masters is None else self.masters.of(parameter)
+                value = gather(adapters.base_weight(master))
+                layer = layers.get(name.rpartition(".base_layer.weight")[0])
+                if layer is not None:
+                    value = value.float() + adapters.added(layer, *self._adapter(layer))
+                name = name.removeprefix("lm.").replace(".base_layer.", ".")
+                yield name, value.to(device="cpu", dtype=dtype or torch.float32)
+
+    def _adapter(self, layer: Any) -> tuple[Tensor, Tensor]:
+        parts = (layer.lora_A["default"].weight, layer.lora_B["default"].weight)
+        a, b = (gather((p if self.masters is None else self.masters.of(p)).detach()) for p in parts)
+        return a, b
 
     @torch.no_grad()
     def load_full_tensors(self, tensors: dict[str, Tensor]) -> None:
-        """Set every parameter from full tensors (each rank keeps its shard); names and shapes must match exactly."""
+        """Set every master from full tensors (each rank keeps its shard); names and shapes must match exactly."""
         mine = dict(self.named_masters())
         if mine.keys() != tensors.keys():
             differ = sorted(mine.keys() ^ tensors.keys())
@@ -80,6 +128,7 @@ class PolicyModel(nn.Module):
                 raise ValueError(f"weights don't fit the model: {name} is {tuple(parameter.shape)}, "
                                  f"got {tuple(tensors[name].shape)}")  # fmt: skip
             scatter_into(parameter, tensors[name])
+        self.after_update()
 
 
 def gather(tensor: Tensor) -> Tensor:
@@ -98,6 +147,20 @@ def scatter_into(target: Tensor, full: Tensor) -> None:
         target.copy_(full)
 
 
+def load_adamw(adamw: torch.optim.Optimizer, masters: Iterator[tuple[str, Any]], state: dict[str, Tensor]) -> None:
+    """Sets the state of `adamw` from whole tensors by `<parameter>.<state>`; a parameter without any starts afresh."""
+    adamw.state.clear()
+    for name, parameter in masters:
+        if f"{name}.step" not in state:  # before the first update
+            continue
+        of_one: dict[str, Tensor] = {}
+        for key in ("exp_avg", "exp_avg_sq"):
+            of_one[key] = torch.zeros_like(parameter)
+            scatter_into(of_one[key], state[f"{name}.{key}"])
+        of_one["step"] = state[f"{name}.step"].to(parameter.device).clone()
+        adamw.state[parameter] = of_one
+
+
 def build_lm(config: Any, seed: int) -> Any:
     """A causal LM with fresh float32 weights from a transformers config; `seed` alone decides the weights."""
     from transformers import AutoModelForCausalLM
@@ -107,8 +170,8 @@ def build_lm(config: Any, seed: int) -> Any:
         return AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation=register())
 
 
-def load_lm(model: str, revision: str = "") -> Any:
-    """A causal LM from a Hugging Face folder or hub name, float32, on the CPU."""
+def load_lm(model: str, revision: str = "", quantization: Any = None) -> Any:
+    """A causal LM from a Hugging Face folder or hub name, float32, on the CPU; quantization: a transformers config."""
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
@@ -116,8 +179,9 @@ def load_lm(model: str, revision: str = "") -> Any:
     if not Path(model).exists() and (model.startswith((".", "/")) or model.count("/") != 1):
         raise ModelError(f"no model folder {model!r}: wanted one with config.json, or a hub name OWNER/NAME")
     return AutoModelForCausalLM.from_pretrained(
-        model, revision=revision or "main", dtype=torch.float32, attn_implementation=register()
-    )
+        model, revision=revision or "main", dtype=torch.float32, attn_implementation=register(),
+        quantization_config=quantization,
+    )  # fmt: skip
 
 
 def prepare(
@@ -126,33 +190,50 @@ def prepare(
     device: torch.device,
     dtype: str = "float32",
     mesh: "dist.DeviceMesh | None" = None,
-    activation_checkpointing: bool = False,
+    checkpointing: Level = "none",
     compile_blocks: bool = False,
+    static_shapes: bool = False,
     trainable: bool = True,
+    cpu_offload: bool = False,
+    dropout: bool = False,
+    kind: "type[PolicyModel] | None" = None,
 ) -> PolicyModel:
-    """Puts a loaded model on its device and shards it over `mesh` (one dimension), block by block.
+    """Puts a loaded model on its device and, with a mesh (of one dimension), shards it block by block.
 
-    A mesh is needed for several ranks and for bfloat16; without one the model is a plain float32 module.
+    trainable: all that requires a gradient is trained; False freezes everything. Without a mesh the model is a plain
+    module, with masters of its own when it computes in bfloat16. static_shapes: compiled blocks are made for every
+    size that comes, instead of for any size after the second. dropout: blocks draw random numbers. kind: wrapper.
     """
-    if mesh is None and dtype != "float32":
-        raise ValueError(f"compute in {dtype} over float32 masters needs a device mesh (of one rank or more)")
-    model = PolicyModel(lm.to(device))
+    model = (kind or PolicyModel)(lm)
+    if not getattr(lm, "is_quantized", False):
+        model.to(device)
     model.compute_dtype = DTYPES[dtype]
-    model.requires_grad_(trainable)
+    if not trainable:
+        model.requires_grad_(False)
     model.train(trainable)
-    if activation_checkpointing and trainable:
-        lm.gradient_checkpointing_enable({"use_reentrant": False})
+    if trainable:
+        for block in model.blocks:
+            checkpoint_block(block, checkpointing, random=dropout)
     if compile_blocks:
+        # blocks differ in nothing that is guarded, but sizes and modes (reference, adapters off) make variants
+        torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 64)
         for block in model.blocks:
-            block.compile(dynamic=True)
+            block.compile(dynamic=False if static_shapes else None)
     if mesh is not None:
-        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-
-        policy = MixedPrecisionPolicy(param_dtype=DTYPES[dtype], reduce_dtype=torch.float32, cast_forward_inputs=False)
-        for block in model.blocks:
-            fully_shard(block, mesh=mesh, mp_policy=policy)
-        fully_shard(model, mesh=mesh, mp_policy=policy)
-        for module in [*model.blocks, model]:  # denominators are global, so the ranks' gradients add up
-            module.set_gradient_divide_factor(1.0)
-            module.set_force_sum_reduction_for_comms(True)
+        shard(model, mesh, DTYPES[dtype], cpu_offload=cpu_offload)
+    elif dtype != "float32":
+        model.masters = Masters(model, DTYPES[dtype])
     return model
+
+
+def shard(model: PolicyModel, mesh: "dist.DeviceMesh", dtype: torch.dtype, *, cpu_offload: bool = False) -> None:
+    """FSDP2 over `mesh`, in place: every block, then the rest. Gradients of the ranks are summed."""
+    from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+
+    policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
+    offload = CPUOffloadPolicy(pin_memory=torch.cuda.is_available()) if cpu_offload else OffloadPolicy()
+    for module in [*model.blocks, model]:
+        fully_shard(module, mesh=mesh, mp_policy=policy, offload_policy=offload)
+    for module in [*model.blocks, model]:  # denominators are global, so the ranks' gradients add up
+        module.set_gradient_divide_factor(1.0)
+        module.set_force_sum_reduction_for_comms(True)

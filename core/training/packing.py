@@ -22,13 +22,16 @@ from torch import Tensor
 
 from core.episodes.samples import Sample
 
-REFUSALS = ("longer_than_budget", "empty_completion", "first_token_trained", "non_finite", "columns_differ")
+REFUSALS = (
+    "longer_than_budget", "empty_completion", "first_token_trained", "non_finite", "columns_differ", "unknown_token",
+)  # fmt: skip
 """Why a sample is not trained on: more tokens than a micro-batch may hold; no trained token; a mask on token 0, which
-nothing predicts; a log-prob or return that is not a number; arrays of different lengths."""
+nothing predicts; a log-prob or return that is not a number; arrays of different lengths; an id outside the vocabulary,
+which on a GPU would end the process."""
 
 
-def refusal(sample: Sample, budget_tokens: int) -> str | None:
-    """Which of REFUSALS holds for `sample`, or None when it can be trained on."""
+def refusal(sample: Sample, budget_tokens: int, vocab: int | None = None) -> str | None:
+    """Which of REFUSALS holds for `sample`, or None when it can be trained on. vocab: ids are below it; None: any."""
     n = len(sample.ids)
     if not (len(sample.mask) == len(sample.logprobs) == len(sample.versions) == n):
         return "columns_differ"
@@ -40,12 +43,14 @@ def refusal(sample: Sample, budget_tokens: int) -> str | None:
         return "first_token_trained"
     if n > budget_tokens:
         return "longer_than_budget"
+    if int(sample.ids.min()) < 0 or (vocab is not None and int(sample.ids.max()) >= vocab):
+        return "unknown_token"
     return None
 
 
-def sift(samples: Sequence[Sample], budget_tokens: int) -> tuple[list[int], Counter[str]]:
+def sift(samples: Sequence[Sample], budget_tokens: int, vocab: int | None = None) -> tuple[list[int], Counter[str]]:
     """Indices of the samples that can be trained on, and how many were refused for which reason."""
-    reasons = [refusal(sample, budget_tokens) for sample in samples]
+    reasons = [refusal(sample, budget_tokens, vocab) for sample in samples]
     return [i for i, reason in enumerate(reasons) if reason is None], Counter(r for r in reasons if r is not None)
 
 
@@ -139,16 +144,35 @@ class Packed:
         return Packed(**moved, lengths=self.lengths)
 
 
-def pack(samples: Sequence[Sample], advantages: Sequence[float], weights: Sequence[float]) -> Packed:
+_FILLING = 256
+"""Longest sequence of filling: its attention must not cost what it saves."""
+
+
+def pack(
+    samples: Sequence[Sample], advantages: Sequence[float], weights: Sequence[float], *, multiple: int = 1
+) -> Packed:
     """The samples behind each other in one row. `advantages` and `weights` are one number per sample. No samples: one
-    token of weight 0, so that a rank without work takes part in the collectives."""
+    token of weight 0, so that a rank without work takes part in the collectives.
+
+    multiple: the row is filled up to a multiple of so many tokens with short sequences in which nothing is trained.
+    """
+    ids, masks = [s.ids for s in samples], [s.mask for s in samples]
+    logprobs, versions = [s.logprobs for s in samples], [s.versions for s in samples]
+    advantages, weights = list(advantages), list(weights)
     if not samples:
-        return _pack_columns([np.zeros(2, np.int32)], [np.array([0, 1], np.uint8)], [np.zeros(2, np.float32)],
-                             [np.full(2, -1, np.int32)], [0.0], [0.0])  # fmt: skip
-    return _pack_columns(
-        [s.ids for s in samples], [s.mask for s in samples], [s.logprobs for s in samples],
-        [s.versions for s in samples], advantages, weights,
-    )  # fmt: skip
+        ids, masks, logprobs = [np.zeros(2, np.int32)], [np.array([0, 1], np.uint8)], [np.zeros(2, np.float32)]
+        versions, advantages, weights = [np.full(2, -1, np.int32)], [0.0], [0.0]
+    missing = -sum(len(row) for row in ids) % multiple
+    while missing > 0:
+        n = min(missing, _FILLING)
+        ids.append(np.zeros(n, np.int32))
+        masks.append(np.zeros(n, np.uint8))
+        logprobs.append(np.zeros(n, np.float32))
+        versions.append(np.full(n, -1, np.int32))
+        advantages.append(0.0)
+        weights.append(0.0)
+        missing -= n
+    return _pack_columns(ids, masks, logprobs, versions, advantages, weights)
 
 
 def _pack_columns(

@@ -76,8 +76,9 @@ class RankGroup:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._in_call = False
         self._closed = threading.Event()
-        needs_group = self.world > 1 or settings.dtype != "float32"
-        self._store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) if needs_group else None
+        self._store = (
+            dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) if settings.sharded else None
+        )
         if self._store is not None:
             self._spawn(self._store)
             _join(self._store, settings, 0)
@@ -213,7 +214,7 @@ def _wait(store: dist.TCPStore, key: str) -> bool:
 def _join(store: dist.TCPStore, settings: TrainerSettings, rank: int) -> None:
     kind = device_of(settings, rank)
     dist.init_process_group(
-        "nccl" if kind.type == "cuda" else "gloo",
+        "cpu:gloo,cuda:nccl" if kind.type == "cuda" else "gloo",  # gloo for what is offloaded to the CPU
         store=dist.PrefixStore("group", store),
         rank=rank,
         world_size=settings.ranks,

@@ -16,9 +16,9 @@ With one update per step, `proximal = "recompute"` needs no forward pass of its 
 one, held still. The ratio that is clipped is then 1, and the correction for older versions is the token weight (TIS).
 """
 
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -29,12 +29,14 @@ import torch.distributed as dist
 from torch import Tensor
 
 from core.algorithms.advantages import advantages, index_by_key
-from core.algorithms.corrections import token_tis
-from core.algorithms.objectives import kl_k3, ppo_clip, sample_weights
+from core.algorithms.objectives import sample_weights
 from core.checkpoints import store
 from core.episodes.samples import Sample
-from core.training.metrics import MAXIMA, SUMS, summary
-from core.training.model import DTYPES, PolicyModel, gather, load_lm, prepare, scatter_into
+from core.training import adapters, flops
+from core.training.critic import Critic, gae_rows
+from core.training.metrics import MAXIMA, SUMS, StepClock, summary
+from core.training.model import DTYPES, PolicyModel, gather, load_adamw, load_lm, prepare
+from core.training.objective import TokenLoss
 from core.training.packing import Packed, pack, plan, sift
 from core.training.schedule import learning_rate
 from core.training.settings import TrainerSettings
@@ -44,8 +46,8 @@ from core.weights import filesystem
 class Trainer:
     """The policy, its optimizer and (with `kl_coef`) the reference, on one rank of `world`.
 
-    A process group must stand before a trainer of several ranks, or one in bfloat16, is made
-    (`core.training.ranks.RankGroup` does that); methods are then called on all ranks in the same order.
+    A process group must stand before a trainer whose settings are `sharded` is made (`core.training.ranks.RankGroup`
+    does that); methods are then called on all ranks in the same order.
     """
 
     def __init__(self, settings: TrainerSettings, rank: int = 0, world: int = 1) -> None:
@@ -56,12 +58,17 @@ class Trainer:
         if settings.threads:
             torch.set_num_threads(settings.threads)
         mesh = None
-        if world > 1 or settings.dtype != "float32":
+        if world > 1 or settings.sharded:
             from torch.distributed.device_mesh import init_device_mesh
 
             mesh = init_device_mesh(self.device.type, (world,))
         self.model = self._load(mesh, trainable=True)
-        self.reference = self._load(mesh, trainable=False) if settings.kl_coef > 0 else None
+        self._parameters = flops.multiplying_parameters(self.model.lm)
+        # the policy under adapters is its own reference
+        self.reference = self._load(mesh, trainable=False) if settings.kl_coef > 0 and not settings.lora_rank else None
+        self.critic: Critic | None = None
+        if settings.critic:
+            self.critic = Critic(settings, load_lm(settings.model, settings.revision), self.device, mesh)
         masters = [p for _, p in self.model.named_masters()]
         self.optimizer = torch.optim.AdamW(
             [
@@ -75,15 +82,26 @@ class Trainer:
 
     def _load(self, mesh: Any, *, trainable: bool) -> PolicyModel:
         settings = self.settings
-        return prepare(
-            load_lm(settings.model, settings.revision),
+        quantization = adapters.quantization(settings)
+        lm = load_lm(settings.model, settings.revision, quantization)
+        if settings.lora_rank and trainable:
+            adapters.add_adapters(lm, settings)
+            lm.to(self.device) if quantization is None else None
+        model = prepare(
+            lm,
             device=self.device,
             dtype=settings.dtype,
             mesh=mesh,
-            activation_checkpointing=settings.activation_checkpointing,
+            checkpointing=settings.checkpoint_level,
             compile_blocks=settings.compile,
+            static_shapes=settings.pack_multiple > 0,
             trainable=trainable,
+            cpu_offload=settings.cpu_offload,
+            dropout=settings.lora_dropout > 0,
         )
+        model.attention, model.chunk_tokens = settings.attention, settings.head_chunk_tokens
+        model.cache_gib = settings.head_cache_gib
+        return model
 
     # One step -------------------------------------------------------------------------------------------------------
 
@@ -93,10 +111,10 @@ class Trainer:
         Samples that can't be trained on are left out and counted as `refused/<reason>`; their returns, when finite,
         still stand in the baseline of their group.
         """
-        started = time.perf_counter()
+        clock = StepClock(self.device)
         settings = self.settings
         torch.manual_seed(settings.seed * 1_000_003 + self.version * 1009 + self.rank)
-        kept, refused = sift(samples, settings.max_tokens_per_rank)
+        kept, refused = sift(samples, settings.max_tokens_per_rank, self.model.lm.config.vocab_size)
         numbers = {f"refused/{reason}": float(count) for reason, count in refused.items()}
         numbers |= {"samples": float(len(kept)), "version": float(self.version), "applied": 0.0}
         if not kept:
@@ -108,26 +126,41 @@ class Trainer:
         bins = plan([len(samples[i].ids) for i in kept], budget_tokens=settings.max_tokens_per_rank, ranks=self.world)[
             self.rank
         ]
+        clock.took("plan_s")
 
+        self._value_loss = torch.zeros((), dtype=torch.float64, device=self.device)
         self.optimizer.zero_grad(set_to_none=True)
         totals = torch.zeros(len(SUMS), dtype=torch.float64, device=self.device)
         maxima = torch.full((len(MAXIMA),), -torch.inf, dtype=torch.float64, device=self.device)
+        rows = 0
         for micro in bins:
             packed = pack(
-                [samples[kept[i]] for i in micro], [scale[kept[i]] for i in micro], [weights[i] for i in micro]
+                [samples[kept[i]] for i in micro],
+                [scale[kept[i]] for i in micro],
+                [weights[i] for i in micro],
+                multiple=settings.pack_multiple or 1,
             ).to(self.device)
+            rows += packed.tokens
+            clock.took("pack_s")
+            if self.critic is not None:
+                packed = self._criticised(packed, [int(samples[kept[i]].mask.sum()) for i in micro])
             loss, sums, highs = self._forward(packed)
             loss.backward()
             totals += sums
             maxima = torch.maximum(maxima, highs)
+            clock.took("forward_backward_s")
         if self.world > 1:
             dist.all_reduce(totals, op=dist.ReduceOp.SUM)
             dist.all_reduce(maxima, op=dist.ReduceOp.MAX)
+            dist.all_reduce(self._value_loss, op=dist.ReduceOp.SUM)
         grad_norm = self._grad_norm()
-
         numbers |= summary(totals.tolist(), maxima.tolist())
+        clock.took("forward_backward_s")
+
         numbers |= {"grad_norm": grad_norm, "lr": self._lr(), "micro_batches": float(len(bins))}
         trouble = self._trouble(numbers)
+        if self.critic is not None:
+            numbers |= {"value_loss": float(self._value_loss), "value_grad_norm": self.critic.update(apply=not trouble)}
         if trouble:
             self.optimizer.zero_grad(set_to_none=True)
             numbers[f"refused_step/{trouble}"] = 1.0
@@ -135,9 +168,12 @@ class Trainer:
             self._update(grad_norm)
             numbers["applied"] = 1.0
             numbers["version"] = float(self.version)
-        numbers["step_s"] = time.perf_counter() - started
-        numbers["tokens_per_s"] = sum(len(samples[i].ids) for i in kept) / numbers["step_s"]
-        return numbers
+        clock.took("optimizer_s", wait=True)
+        lengths = [len(samples[i].ids) for i in kept]
+        work = flops.step_flops(self._parameters, self.model.lm.config, lengths) / self.world
+        numbers |= clock.numbers(tokens=sum(lengths), flops=work)
+        mine = sum(lengths[i] for micro in bins for i in micro)
+        return numbers | {"filling_share": 1.0 - mine / max(rows, 1)}
 
     def _advantages(self, samples: Sequence[Sample]) -> list[float]:
         """One number per sample, compared by id within (group, turn, role); 0 where the return is not finite."""
@@ -147,6 +183,8 @@ class Trainer:
             group, turn, role, index = twice[0]
             raise ValueError(f"episode {group}/{index} turn {turn} ({role}) is in the batch twice")
         sound = [i for i, s in enumerate(samples) if np.isfinite(s.ret)]
+        if self.critic is not None:
+            return [s.ret if np.isfinite(s.ret) else 0.0 for s in samples]
         values = advantages(
             torch.tensor([samples[i].ret for i in sound], dtype=torch.float64),
             index_by_key([keys[i] for i in sound]),
@@ -158,52 +196,40 @@ class Trainer:
             out[i] = value
         return out
 
+    def _criticised(self, packed: Packed, trained: list[int]) -> Packed:
+        """The row with advantages from the critic, whose own gradient is added; before, `advantages` are returns."""
+        assert self.critic is not None
+        values = self.critic.values(packed)
+        rewards = torch.zeros(values.shape, dtype=torch.float64)
+        ends = torch.tensor(trained, dtype=torch.int64).cumsum(0) - 1
+        if trained:  # a sample's return is the reward of its last token
+            rewards[ends] = packed.advantages.cpu().double()[ends]
+        s = self.settings
+        gains, targets = gae_rows(rewards, values, trained or [len(values)], gamma=s.token_gamma, lam=s.gae_lambda)
+        self._value_loss += self.critic.backward(packed, values, targets.float().to(self.device)).double()
+        return replace(packed, advantages=gains.float().to(self.device))
+
     def _forward(self, packed: Packed) -> tuple[Tensor, Tensor, Tensor]:
         """(loss with gradient, SUMS, MAXIMA) of one micro-batch."""
-        settings = self.settings
-        logprobs, entropies = self.model(packed)
-        proximal = logprobs.detach() if settings.proximal == "recompute" else packed.behaviour
-        objective, _, clipped = ppo_clip(
-            logprobs, proximal, packed.advantages, clip_low=settings.clip_low, clip_high=settings.clip_high
-        )
-        tis = token_tis(proximal, packed.behaviour, settings.tis_cap)  # all 1 when the proximal policy is the behaviour
-        per_token = tis * objective - settings.entropy_coef * entropies
-        kl = torch.zeros_like(per_token)
-        if self.reference is not None:
-            with torch.no_grad():
-                reference, _ = self.reference(packed, want_entropy=False)
-            kl = kl_k3(logprobs, reference)
-            per_token = per_token + settings.kl_coef * kl
-        loss = (packed.weights * per_token).sum()
+        token_loss = TokenLoss(self.settings, packed, self._reference_logprobs(packed))
+        if self.settings.head == "fused":
+            loss, logprobs, entropies = self.model(packed, token_loss=token_loss)
+        else:
+            logprobs, entropies = self.model(packed)
+            loss = token_loss(logprobs, entropies)
+        return loss, *token_loss.figures(logprobs.detach(), entropies.detach(), self.version)
 
-        with torch.no_grad():
-            real = packed.weights > 0  # the token of an empty micro-batch has weight 0
-            drift = (logprobs - packed.behaviour).double()
-            lag = (self.version - packed.versions).double()
-            columns = {
-                "loss": packed.weights * per_token,
-                "policy_loss": packed.weights * tis * objective,
-                "tokens": torch.ones_like(tis),
-                "entropy": entropies,
-                "kl": kl,
-                "drift": drift,
-                "drift_k3": torch.expm1(-drift) + drift,
-                "ratio": drift.clamp(-20, 20).exp(),
-                "clipped": clipped,
-                "tis": tis,
-                "tis_cut": (proximal - packed.behaviour).exp() > settings.tis_cap,
-                "advantage_abs": packed.advantages.abs(),
-                "lag": lag,
-                "not_finite": ~torch.isfinite(logprobs) | ~torch.isfinite(per_token),
-            }
-            sums = torch.stack([columns[name][real].double().sum() for name in SUMS])
-            tops = {"ratio": columns["ratio"], "drift_abs": drift.abs(), "lag": lag}
-            low = torch.full((1,), -torch.inf, dtype=torch.float64, device=self.device)
-            highs = torch.stack([torch.cat([low, tops[name][real]]).max() for name in MAXIMA])
-        return loss, sums, highs
+    @torch.no_grad()
+    def _reference_logprobs(self, packed: Packed) -> Tensor | None:
+        if self.settings.kl_coef == 0:
+            return None
+        if self.reference is not None:
+            return self.reference(packed, want_entropy=False)[0]
+        with adapters.without_adapters(self.model):
+            return self.model(packed, want_entropy=False)[0]
 
     def _grad_norm(self) -> float:
-        grads = [p.grad for p in self.model.parameters() if p.grad is not None]
+        grads = [p.grad for _, p in self.model.named_masters() if p.grad is not None]
         return float(gather(torch.nn.utils.get_total_norm(grads)))
 
     def _trouble(self, numbers: dict[str, float]) -> str | None:
@@ -220,11 +246,12 @@ class Trainer:
     def _update(self, grad_norm: float) -> None:
         factor = self.settings.grad_clip / (grad_norm + 1e-6)
         if factor < 1.0:
-            torch._foreach_mul_([p.grad for p in self.model.parameters() if p.grad is not None], factor)
+            torch._foreach_mul_([p.grad for _, p in self.model.named_masters() if p.grad is not None], factor)
         for group in self.optimizer.param_groups:
             group["lr"] = self._lr()
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
+        self.model.after_update()
         self.version += 1
 
     # Weights and state ------------------------------------------------------------------------------------------------
@@ -272,22 +299,21 @@ class Trainer:
         for name, parameter in self.model.named_masters():
             for key, value in sorted(self.optimizer.state.get(parameter, {}).items()):
                 yield f"{name}.{key}", gather(value.detach()).cpu()
+            if self.settings.lora_rank:  # weights hold adapters only added in
+                yield f"{name}.value", gather(parameter.detach()).cpu()
+        if self.critic is not None:
+            yield from self.critic.tensors()
 
     @torch.no_grad()
     def load_state(self, weights: dict[str, Tensor], optimizer: dict[str, Tensor], version: int) -> None:
         """Continue from full tensors, as `full_tensors` and `optimizer_tensors` gave them, with any number of ranks."""
+        if self.settings.lora_rank:
+            weights = {name: optimizer[f"{name}.value"] for name, _ in self.model.named_masters()}
         self.model.load_full_tensors(weights)
         self.version = version
-        self.optimizer.state.clear()
-        if not optimizer:
-            return
-        for name, parameter in self.model.named_masters():
-            state: dict[str, Tensor] = {}
-            for key in ("exp_avg", "exp_avg_sq"):
-                state[key] = torch.zeros_like(parameter)
-                scatter_into(state[key], optimizer[f"{name}.{key}"])
-            state["step"] = optimizer[f"{name}.step"].to(self.device).clone()
-            self.optimizer.state[parameter] = state
+        if self.critic is not None:
+            self.critic.load_tensors(optimizer)
+        load_adamw(self.optimizer, self.model.named_masters(), optimizer)
 
 
 def random_state(device: torch.device) -> dict[str, Tensor]:

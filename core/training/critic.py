@@ -1,0 +1,118 @@
+"""The critic of PPO: a body of its own with one number per position instead of a vocabulary.
+
+    critic = Critic(settings, load_lm(settings.model), device)
+    values = critic.values(packed)                        # before the update, without gradient
+    ... advantages and targets from them (`gae_rows`) ...
+    critic.backward(packed, old_values, targets); critic.update()
+
+A value is of the state before the token that it stands beside: V_t is read where the log-prob of token t is read. The
+head starts at zero, so that a fresh critic says nothing and advantages are the returns.
+Source: PPO (arXiv 1707.06347) with generalised advantage estimation (arXiv 1506.02438).
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from core.training.model import PolicyModel, gather, load_adamw, prepare
+from core.training.packing import Packed
+from core.training.settings import TrainerSettings
+
+
+class ValueModel(PolicyModel):
+    """A causal LM's body and a value head."""
+
+    def __init__(self, lm: Any) -> None:
+        super().__init__(lm)
+        width = lm.config.hidden_size
+        lm.set_output_embeddings(nn.Linear(width, 1, bias=False))
+        nn.init.zeros_(lm.get_output_embeddings().weight)
+
+    def forward(self, packed: Packed, *unused: Any) -> tuple[Tensor, ...]:
+        """(values float32 [trained tokens],)"""
+        return ((self.hidden(packed) @ self.lm.lm_head.weight.t()).float()[:, 0],)
+
+
+def gae_rows(
+    rewards: Tensor, values: Tensor, lengths: Sequence[int], *, gamma: float, lam: float
+) -> tuple[Tensor, Tensor]:
+    """Advantages and value targets of samples behind each other.
+
+    rewards, values: floating [trained tokens]; lengths: trained tokens of every sample, their sum is all. An episode
+    ends with its sample: nothing is bootstrapped behind it.
+    δ_t = r_t + γ V_{t+1} - V_t,  A_t = δ_t + γ λ A_{t+1},  target_t = A_t + V_t. Returns (A, target), float64.
+    """
+    r, v = rewards.detach().cpu().double(), values.detach().cpu().double()
+    if r.shape != v.shape or r.ndim != 1 or sum(lengths) != r.numel():
+        raise ValueError(f"rewards and values are [{sum(lengths)}], got {tuple(r.shape)} and {tuple(v.shape)}")
+    out = torch.empty_like(r)
+    at = 0
+    for n in lengths:
+        following_value, following = 0.0, 0.0
+        for t in range(at + n - 1, at - 1, -1):
+            delta = float(r[t]) + gamma * following_value - float(v[t])
+            following = delta + gamma * lam * following
+            following_value = float(v[t])
+            out[t] = following
+        at += n
+    return out, out + v
+
+
+class Critic:
+    """The value model and its optimizer, on one rank; sharded like the policy when `mesh` is given."""
+
+    def __init__(self, settings: TrainerSettings, lm: Any, device: torch.device, mesh: Any = None) -> None:
+        self.settings = settings
+        self.model = prepare(
+            lm, device=device, dtype=settings.dtype, mesh=mesh, checkpointing=settings.checkpoint_level,
+            compile_blocks=settings.compile, static_shapes=settings.pack_multiple > 0, kind=ValueModel,
+        )  # fmt: skip
+        self.model.attention = settings.attention
+        self.optimizer = torch.optim.AdamW(
+            [p for _, p in self.model.named_masters()], lr=settings.critic_lr, weight_decay=0.0, fused=True
+        )
+
+    @torch.no_grad()
+    def values(self, packed: Packed) -> Tensor:
+        """float32 [trained tokens]"""
+        return self.model(packed)[0]
+
+    def backward(self, packed: Packed, old_values: Tensor, targets: Tensor) -> Tensor:
+        """Adds the gradient of Σ weight · ½ max((V - target)², (clip(V) - target)²), with clip(V) within `value_clip`
+        of the old value; returns the loss, without gradient."""
+        values = self.model(packed)[0]
+        clip = self.settings.value_clip
+        held = old_values + (values - old_values).clamp(-clip, clip)
+        worst = torch.maximum((values - targets) ** 2, (held - targets) ** 2)
+        loss = 0.5 * (packed.weights * worst).sum()
+        loss.backward()
+        return loss.detach()
+
+    def update(self, *, apply: bool = True) -> float:
+        """One step, the gradient clipped as the policy's is; returns its norm. A norm that is not finite, or a step
+        that is not to be applied, changes nothing."""
+        grads = [p.grad for _, p in self.model.named_masters() if p.grad is not None]
+        norm = float(gather(torch.nn.utils.get_total_norm(grads)))
+        if apply and norm < float("inf"):
+            if norm > self.settings.grad_clip:
+                torch._foreach_mul_(grads, self.settings.grad_clip / (norm + 1e-6))
+            self.optimizer.step()
+            self.model.after_update()
+        self.optimizer.zero_grad(set_to_none=True)
+        return norm
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Masters and optimizer state, whole, on the CPU, as `critic.<parameter>[.<state>]`. Collective."""
+        for name, parameter in self.model.named_masters():
+            yield f"critic.{name}.value", gather(parameter.detach()).cpu()
+            for key, value in sorted(self.optimizer.state.get(parameter, {}).items()):
+                yield f"critic.{name}.{key}", gather(value.detach()).cpu()
+
+    @torch.no_grad()
+    def load_tensors(self, tensors: dict[str, Tensor]) -> None:
+        """The reverse of `tensors`; others in the dictionary are passed over."""
+        mine = {name.removeprefix("critic."): t for name, t in tensors.items() if name.startswith("critic.")}
+        self.model.load_full_tensors({name: mine[f"{name}.value"] for name, _ in self.model.named_masters()})
+        load_adamw(self.optimizer, self.model.named_masters(), mine)
