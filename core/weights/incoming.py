@@ -2,7 +2,7 @@
 
     /shared/run/weights/v000012     a folder (`core.weights.filesystem`)
     ipc:/dev/shm/run/v000012.ipc    memory of the same card (`core.weights.ipc`)
-    nccl://host:port/12             a group formed for this hand-over (`core.weights.nccl`)
+    nccl://host:port/12-1           a group formed for this hand-over (`core.weights.nccl`)
 
 The source is what the learner puts in a policy's manifest, so a run changes its transport without changing a message.
 Receiving happens beside generation and leaves the engine's weights alone; what was received is complete and stays
