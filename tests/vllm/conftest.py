@@ -41,7 +41,7 @@ def make_model(folder: Path, seed: int) -> Path:
     torch.manual_seed(seed)
     config = Qwen3Config(
         vocab_size=512, hidden_size=128, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, head_dim=32, max_position_embeddings=2048, tie_word_embeddings=True,
+        num_key_value_heads=2, head_dim=32, max_position_embeddings=8192, tie_word_embeddings=True,
         initializer_range=0.1, eos_token_id=3, dtype="float32",
     )  # fmt: skip
     Qwen3ForCausalLM(config).save_pretrained(folder)
