@@ -67,8 +67,8 @@ class Lanes:
 
     @contextlib.asynccontextmanager
     async def pinned(self, hold_s: float) -> AsyncIterator["Engine"]:
-        """A view of the engine at its present version, or the one that is about to come. `hold_s` bounds how long a swap
-        waits for this pin."""
+        """A view of the engine at its present version, or the one that is about to come. `hold_s` bounds how long a
+        swap waits for this pin."""
         if hold_s < 0:
             raise ValueError(f"hold_s must be at least 0, got {hold_s}")
         while not self._settled.is_set():

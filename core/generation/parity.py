@@ -44,9 +44,7 @@ class Parity(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-async def probe(
-    engine: Engine, prompts: Sequence[Sequence[int]], score: Score, *, max_new_tokens: int = 64
-) -> Parity:
+async def probe(engine: Engine, prompts: Sequence[Sequence[int]], score: Score, *, max_new_tokens: int = 64) -> Parity:
     """Sample a completion for each prompt at temperature 1 and score it; `score` runs in a thread. Raises ValueError
     without prompts, or when the engine's weights changed meanwhile."""
     if not prompts:

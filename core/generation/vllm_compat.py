@@ -105,7 +105,7 @@ def logprobs(completion: Any) -> list[float]:
 
 
 def spans(completion: Any) -> list[tuple[str, int, int]] | None:
-    """(weight version, first token, behind the last token), where this vLLM reports them and they cover the completion."""
+    """(weight version, first token, behind the last token), where vLLM reports them for the whole completion."""
     reported = getattr(completion, "weight_versions", None)
     if not reported or reported[-1].end != len(completion.token_ids) or reported[0].start != 0:
         return None

@@ -158,8 +158,10 @@ class VLLMEngine:
         try:
             await self._bounded(core.check_health(), "a health check")
             await self._bounded(core.collective_rpc("check_health"), "a health check of its workers")
-        except (TimeoutError, *compat.dead_errors()) as error:
-            raise EngineStopped(f"vLLM does not answer: {error}") from error
+        except TimeoutError as error:
+            raise EngineStopped(str(error)) from error
+        except compat.dead_errors() as error:
+            raise EngineStopped(f"vLLM's core is dead: {error}") from error
 
     def gauges(self) -> dict[str, float]:
         now = time.perf_counter()
@@ -203,7 +205,7 @@ class VLLMEngine:
                 if self._restarted > self._settings.restarts:
                     raise EngineStopped(f"vLLM's core died {self._restarted} times")
                 await asyncio.to_thread(dead.shutdown)
-                if self._source is not None and not Path(self._source).is_dir():
+                if self._source is not None and not await asyncio.to_thread(Path(self._source).is_dir):
                     raise EngineStopped(f"vLLM's core died, and its weights can't be had again from {self._source}")
                 await self._build()
                 if self._source is not None:
@@ -343,7 +345,7 @@ class VLLMEngine:
         self._gate.clear()
         try:
             async with asyncio.timeout(self._settings.swap_timeout_s):
-                while self._submitting:
+                while self._submitting:  # noqa: ASYNC110 - hand-ins that have begun, a few turns of the loop
                     await asyncio.sleep(0)
                 began = time.perf_counter()
                 await core.pause_generation(mode="keep", clear_cache=False)
@@ -363,7 +365,9 @@ class VLLMEngine:
         except Exception as error:
             self._failure = error
             await self.stop()
-            raise EngineStopped(f"version {version} could not be put in place, the engine is given up: {error}") from error
+            raise EngineStopped(
+                f"version {version} could not be put in place, the engine is given up: {error}"
+            ) from error
         finally:
             self._gate.set()
         return await asyncio.to_thread(join, specs, [(answer["kept"], answer["values"]) for answer in answers])

@@ -47,7 +47,7 @@ class Reader:
         self._plans: dict[str, tuple[tuple[int, ...], _Plan]] = {}
 
     def prepare(self, specs: Sequence[Spec]) -> None:
-        """Raises ValueError when a tensor has no place in the model, or when the model has a parameter that none fills."""
+        """Raises ValueError when a tensor has no place in the model, or when none fills a parameter of it."""
         filled: set[str] = set()
         for spec in specs:
             module, attribute, _ = self._find(spec.name)
@@ -171,14 +171,18 @@ def _reader(module: Any, attribute: str, here: Tensor, spec: Spec) -> Callable[[
         rows, columns = at
 
         def through_the_layer() -> Tensor:
-            units = torch.zeros(len(rows), module.input_size_per_partition, dtype=module.params_dtype, device=rows.device)
+            units = torch.zeros(
+                len(rows), module.input_size_per_partition, dtype=module.params_dtype, device=rows.device
+            )
             units[torch.arange(len(rows)), columns] = 1
             return module.quant_method.apply(module, units, None)[torch.arange(len(rows)), rows].float()
 
         return through_the_layer
     stands = parameter()
     if stands.dim() != len(spec.shape) or any(int(i.max()) >= n for i, n in zip(at, stands.shape, strict=True)):
-        raise ValueError(f"{spec.name} {list(spec.shape)} does not fit the engine's model, where it is {list(stands.shape)}")
+        raise ValueError(
+            f"{spec.name} {list(spec.shape)} does not fit the engine's model, where it is {list(stands.shape)}"
+        )
     return lambda: parameter().data[at].float()
 
 

@@ -144,7 +144,7 @@ class StagedWeights(WeightTransferEngine):
         if received is None or _stage.ticket != update_info.ticket:
             raise RuntimeError(f"no weights are staged for ticket {update_info.ticket}")
         with torch.device(self.device):
-            self.model.load_weights(iter(received.tensors))  # type: ignore[operator]
+            self.model.load_weights(iter(received.tensors))
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 

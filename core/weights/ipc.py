@@ -3,7 +3,7 @@
     learner   Publisher.publish(version, tensors) ─▶ one of two flat buffers on the card ─▶ v000012.ipc names it
     engine    receive(path): shared lock on the buffer ─▶ map it ─▶ views of it, until released
 
-The file holds plain numbers and the driver's handles (MessagePack, no pickle). An engine reads under a shared file lock,
+The file holds plain numbers and the driver's handles (MessagePack, no pickle). An engine reads under a shared lock,
 which ends with its process; the learner overwrites a buffer only under the exclusive lock, within a deadline, and first
 removes the versions that named it. So what an engine sees never changes under it.
 """
@@ -124,7 +124,7 @@ class Publisher:
             buffer = self._buffers[slot] = torch.empty(size, dtype=torch.uint8, device=self._device)
             _, *shared = buffer.untyped_storage()._share_cuda_()
             self._handles[slot] = shared
-            self._offsets[slot] = buffer.storage_offset()
+            self._offsets[slot] = int(buffer.storage_offset())
         return buffer
 
 
@@ -143,7 +143,9 @@ def receive(path: str, *, device: torch.device, timeout_s: float) -> Received:
             raise FileNotFoundError(f"{path} was replaced")
         index = device.index if device.index is not None else torch.cuda.current_device()
         storage = torch.UntypedStorage._new_shared_cuda(index, *handle.storage)
-        buffer = torch.empty(0, dtype=torch.uint8, device=device).set_(storage, handle.storage_offset, (storage.nbytes() - handle.storage_offset,))  # type: ignore[call-overload]  # fmt: skip
+        size = storage.nbytes() - handle.storage_offset
+        buffer = torch.empty(0, dtype=torch.uint8, device=device)
+        buffer.set_(storage, handle.storage_offset, (size,))  # type: ignore[call-overload]
         tensors = [
             (name, _view(buffer, at, getattr(torch, dtype), shape))
             for name, shape, dtype, at in zip(handle.names, handle.shapes, handle.dtypes, handle.offsets, strict=True)

@@ -118,7 +118,7 @@ class Sender:
         # A version may be offered again after a rollback: tickets belong to the offer.
         self._offers += 1
         offer = f"{version}-{self._offers}"
-        self._store.set(f"{offer}/layout", msgspec.msgpack.encode(layout))
+        self._store.set(f"{offer}/layout", msgspec.json.encode(layout).decode())
         self._store.set("offered", offer)
         self._stop = threading.Event()
         self._server = threading.Thread(
@@ -142,9 +142,7 @@ class Sender:
             self._server.join(self._timeout_s)
             self._server = None
 
-    def _serve(
-        self, offer: str, snapshot: list[tuple[str, Tensor]], layout: Layout, stop: threading.Event
-    ) -> None:
+    def _serve(self, offer: str, snapshot: list[tuple[str, Tensor]], layout: Layout, stop: threading.Event) -> None:
         served = 0
         while not stop.is_set():
             tickets = self._store.add(f"{offer}/tickets", 0)
@@ -202,7 +200,7 @@ def receive(source: str, *, device: torch.device, timeout_s: float) -> Received:
         base = dist.TCPStore(parts.hostname, parts.port, None, False, timedelta(seconds=timeout_s))
         if base.get("offered").decode() != offer:
             raise FileNotFoundError(f"the learner no longer offers {source}")
-        layout = msgspec.msgpack.decode(base.get(f"{offer}/layout"), type=Layout)
+        layout = msgspec.json.decode(base.get(f"{offer}/layout"), type=Layout)
         ticket = base.add(f"{offer}/tickets", 1) - 1
         while not base.check([f"{offer}/roster/{ticket}"]):
             if base.get("offered").decode() != offer:

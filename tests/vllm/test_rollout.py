@@ -12,22 +12,22 @@ from core.episodes.samples import samples_of
 from core.evaluation.verdict import Verdict
 from core.generation import parity
 from core.generation.lanes import Lanes
-from core.generation.vllm_engine import VLLMEngine, VLLMSettings
 from core.tasks.task import Task
 
 TOLERANCE = 2e-3
 EPISODES, TURNS = 6, 3
 TASK = Task(
-    task_id="t/one", name="one", level=1, origin="t", source="class Model:\n    def forward(self, x):\n        return x\n"
+    task_id="t/one",
+    name="one",
+    level=1,
+    origin="t",
+    source="class Model:\n    def forward(self, x):\n        return x\n",
 )
 
 
 @pytest.fixture(scope="module")
-def lanes(run, policies):
-    made = Lanes(VLLMEngine(str(policies[0][0]), dtype="float32", settings=VLLMSettings(eager=True, max_sequences=32)))
-    run(made.start())
-    yield made
-    run(made.stop())
+def lanes(engine):
+    return Lanes(engine)
 
 
 def tokenizer():
