@@ -118,7 +118,7 @@ class Reader:
             here[:, 0] = rows[0][inside] + start
         if columns[0] is not None:
             here[:, 1] = columns[0][inside]
-        return _Plan(kept, _reader(module, attribute, here, spec))
+        return _Plan(kept, _reader(self._model, module, attribute, here, spec))
 
 
 def _local(
@@ -161,29 +161,42 @@ def _start(module: Any, part: int | None) -> int:
     return sum(_part_size(module, earlier) for earlier in range(part or 0))
 
 
-def _reader(module: Any, attribute: str, here: Tensor, spec: Spec) -> Callable[[], Tensor]:
+def _reader(model: nn.Module, module: Any, attribute: str, here: Tensor, spec: Spec) -> Callable[[], Tensor]:
+    """Reads `here` of the parameter, and of every packed copy that computes in its place or beside it (a head that is
+    tied to the embedding has one of its own). A copy that differs makes the value NaN, and so another fingerprint."""
+
     def parameter() -> Tensor:
         return getattr(module, attribute)
 
     at = here.to(parameter().device).unbind(1)
-    packed = attribute == "weight" and parameter().numel() == 0 and getattr(module, "quant_method", None) is not None
-    if packed:
-        rows, columns = at
-
-        def through_the_layer() -> Tensor:
-            units = torch.zeros(
-                len(rows), module.input_size_per_partition, dtype=module.params_dtype, device=rows.device
-            )
-            units[torch.arange(len(rows)), columns] = 1
-            return module.quant_method.apply(module, units, None)[torch.arange(len(rows)), rows].float()
-
-        return through_the_layer
-    stands = parameter()
-    if stands.dim() != len(spec.shape) or any(int(i.max()) >= n for i, n in zip(at, stands.shape, strict=True)):
+    owners = [m for m in model.modules() if m._parameters.get(attribute) is parameter()] if attribute == "weight" else []
+    packed = [owner for owner in owners if hasattr(owner, "cpu_linear")]
+    if attribute == "weight" and parameter().numel() == 0:
+        packed = [module]
+    elif len(spec.shape) != parameter().dim() or any(
+        int(i.max()) >= n for i, n in zip(at, parameter().shape, strict=True)
+    ):
         raise ValueError(
-            f"{spec.name} {list(spec.shape)} does not fit the engine's model, where it is {list(stands.shape)}"
+            f"{spec.name} {list(spec.shape)} does not fit the engine's model, where it is {list(parameter().shape)}"
         )
-    return lambda: parameter().data[at].float()
+
+    def read() -> Tensor:
+        found = [_through(owner, *at) for owner in packed]
+        if parameter().numel():
+            found.append(parameter().data[at].float())
+        alike = torch.stack([(copy == found[0]) for copy in found]).all(0)
+        return torch.where(alike, found[0], torch.nan)
+
+    return read
+
+
+def _through(module: Any, rows: Tensor, columns: Tensor) -> Tensor:
+    """Values of a layer's weight as its product with unit vectors has them."""
+    width = getattr(module, "input_size_per_partition", None) or module.embedding_dim
+    units = torch.zeros(len(rows), width, dtype=module.params_dtype, device=rows.device)
+    which = torch.arange(len(rows), device=rows.device)
+    units[which, columns] = 1
+    return module.quant_method.apply(module, units, None)[which, rows].float()
 
 
 def join(specs: Sequence[Spec], answers: Sequence[tuple[list[list[int]], bytes]]) -> str:

@@ -153,6 +153,15 @@ class StagedWeights(WeightTransferEngine):
             from vllm.model_executor.model_loader.reload import finalize_layerwise_reload
 
             finalize_layerwise_reload(self.model, self.model_config)
+            self._pack_tied_heads()
+
+    def _pack_tied_heads(self) -> None:
+        """A head that is tied to the embedding is no layer that vLLM loads, so that its packed copy would stay old."""
+        from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
+
+        for module in self.model.modules():
+            if isinstance(getattr(module, "quant_method", None), UnquantizedEmbeddingMethod):
+                module.quant_method.process_weights_after_loading(module)
 
     def shutdown(self) -> None:
         _stage.drop()
