@@ -169,7 +169,9 @@ def _reader(model: nn.Module, module: Any, attribute: str, here: Tensor, spec: S
         return getattr(module, attribute)
 
     at = here.to(parameter().device).unbind(1)
-    owners = [m for m in model.modules() if m._parameters.get(attribute) is parameter()] if attribute == "weight" else []
+    owners = (
+        [m for m in model.modules() if m._parameters.get(attribute) is parameter()] if attribute == "weight" else []
+    )
     packed = [owner for owner in owners if hasattr(owner, "cpu_linear")]
     if attribute == "weight" and parameter().numel() == 0:
         packed = [module]
@@ -184,6 +186,8 @@ def _reader(model: nn.Module, module: Any, attribute: str, here: Tensor, spec: S
         found = [_through(owner, *at) for owner in packed]
         if parameter().numel():
             found.append(parameter().data[at].float())
+        if len(found) == 1:
+            return found[0]
         alike = torch.stack([(copy == found[0]) for copy in found]).all(0)
         return torch.where(alike, found[0], torch.nan)
 
@@ -193,7 +197,8 @@ def _reader(model: nn.Module, module: Any, attribute: str, here: Tensor, spec: S
 def _through(module: Any, rows: Tensor, columns: Tensor) -> Tensor:
     """Values of a layer's weight as its product with unit vectors has them."""
     width = getattr(module, "input_size_per_partition", None) or module.embedding_dim
-    units = torch.zeros(len(rows), width, dtype=module.params_dtype, device=rows.device)
+    dtype = getattr(module, "params_dtype", None) or module.weight.dtype
+    units = torch.zeros(len(rows), width, dtype=dtype, device=rows.device)
     which = torch.arange(len(rows), device=rows.device)
     units[which, columns] = 1
     return module.quant_method.apply(module, units, None)[which, rows].float()

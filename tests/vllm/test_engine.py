@@ -90,7 +90,8 @@ def test_other_weights_are_refused_and_change_nothing(run, engine, policies, ref
     foreign = tmp_path / "foreign"
     foreign.mkdir()
     save_file(
-        tensors | {"model.layers.7.mlp.up_proj.weight": tensors["model.norm.weight"]}, foreign / "model.safetensors"
+        tensors | {"model.layers.7.mlp.up_proj.weight": tensors["model.norm.weight"].clone()},
+        foreign / "model.safetensors",
     )
 
     async def play():
