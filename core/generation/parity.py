@@ -7,6 +7,7 @@ trains on wrong ratios. Rounding alone stays far below the thresholds (bfloat16:
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -78,7 +79,8 @@ def transformers_score(model: str, *, dtype: str = "float32", device: str = "cpu
     import torch
     from transformers import AutoModelForCausalLM
 
-    loaded = AutoModelForCausalLM.from_pretrained(model, dtype=getattr(torch, dtype)).to(device).eval()
+    loaded: Any = AutoModelForCausalLM.from_pretrained(model, dtype=getattr(torch, dtype))
+    loaded = loaded.to(device).eval()
 
     @torch.inference_mode()
     def score(samples: Sequence[tuple[list[int], list[int]]]) -> list[np.ndarray]:
