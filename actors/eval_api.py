@@ -12,6 +12,7 @@ wrong kernel. So only verdicts about the candidate are results (200); all other 
     fail: its process died        500
     unsupported                   501  asking again will not help
     infra                         503  with Retry-After; 500 when trying again did not help
+    infra: the reference fails    400  the request is at fault, not the candidate and not us
 """
 
 from typing import Any
@@ -22,8 +23,10 @@ from core.evaluation.verdict import Verdict
 from core.identity import digest
 from core.tasks.task import BACKENDS, Task
 
-IGNORED = ("seed_num", "num_correct_trials", "num_perf_trials", "preferred_device", "verbose")
-"""Accepted and without effect: seeds are secret, trials are the judge's setting, any free evaluator takes the work."""
+IGNORED = ("seed_num", "num_correct_trials", "num_perf_trials", "verbose")
+"""Accepted and without effect: seeds are secret, trials are the judge's setting."""
+BAD_REFERENCE = "task_error"
+"""Category of an infra verdict that no retry helps: `original_model_src` itself does not run."""
 RETRY_S = 5
 
 SERVER_CATEGORIES = {
@@ -43,6 +46,7 @@ SERVER_CATEGORIES = {
     "too_large": "parse_error",
     "unsupported": "unsupported_architecture",
     "infra": "subprocess_error",
+    BAD_REFERENCE: "unknown",
     "evaluator": "subprocess_error",
 }
 """Our category -> the eval server's; `unknown` for the others, none where the outputs were compared and are wrong."""
@@ -73,6 +77,7 @@ class EvalRequest(msgspec.Struct, frozen=True, kw_only=True):
     measure_performance: bool = True
     """False: the answer carries no runtime."""
     preferred_device: int | None = None
+    """Number of an evaluator, as /gpu_status lists them: it gets the work if it has a free slot soon."""
     backend: str = "cuda"
     id: str | int | None = None
     """In `POST /eval_batch`: comes back with the answer."""
@@ -159,6 +164,9 @@ def answer(verdict: Verdict, request: EvalRequest, terms: Terms, *, evaluator: s
         given_up: an infra verdict that was tried again as often as it will be for now.
     """
     metadata = _metadata(verdict, request, terms, evaluator)
+    if verdict.kind == "infra" and verdict.category == BAD_REFERENCE:
+        told = f"original_model_src does not run, so nothing was judged: {verdict.feedback}"
+        return Answer(status=400, body={"detail": told, "metadata": metadata})
     if verdict.kind == "infra":
         told = f"not judged, and nothing is known of the kernel: {verdict.feedback}"
         if given_up:
@@ -170,7 +178,7 @@ def answer(verdict: Verdict, request: EvalRequest, terms: Terms, *, evaluator: s
     status = STATUS.get(verdict.category, 200) if verdict.kind == "fail" else 200
     if status != 200:
         return Answer(status=status, body={"detail": verdict.feedback, "metadata": metadata})
-    runtime, stats = _runtime(verdict, request, terms)
+    runtime, stats = _runtime(verdict, request, terms, evaluator)
     return Answer(
         status=200,
         body={
@@ -229,16 +237,27 @@ def _error_key(verdict: Verdict) -> str:
     return "runtime_error" if verdict.stage in ("launch", "timing") else "compilation_error"
 
 
-def _runtime(verdict: Verdict, request: EvalRequest, terms: Terms) -> tuple[float, dict[str, Any]]:
+def _runtime(verdict: Verdict, request: EvalRequest, terms: Terms, evaluator: str) -> tuple[float, dict[str, Any]]:
     """(milliseconds, statistics); -1.0 and none where nothing was measured, as in the eval server."""
     usable = verdict.speed_kind == "measured" or (verdict.speed_kind == "modelled" and terms.modelled_runtime)
     if not request.measure_performance or not usable or verdict.runtime_ms is None:
         return -1.0, {}
+    clock = getattr(verdict, "clock", {})
     return verdict.runtime_ms, {
-        "mean": verdict.runtime_ms,
+        **_statistics(clock, verdict.runtime_ms),
+        "hardware": terms.device_class,
+        "device": evaluator,
         "kind": verdict.speed_kind,
         "baseline": verdict.baseline_ms,
+        "baseline_stats": _statistics(clock, verdict.baseline_ms, "baseline_") if clock else {},
         "speedup": verdict.speedup,
         "speedup_low": verdict.speedup_low,
-        "hardware": terms.device_class,
     }
+
+
+def _statistics(clock: dict[str, float], median_ms: float | None, side: str = "") -> dict[str, float | int | None]:
+    """The eval server's numbers of one side's timed calls, in milliseconds; `mean` alone where the clock keeps none."""
+    if f"{side}calls" not in clock:
+        return {"mean": median_ms}
+    numbers = {name: clock[f"{side}{name}_ms"] for name in ("mean", "std", "min", "max")}
+    return {**numbers, "num_trials": int(clock[f"{side}calls"]), "median": median_ms}

@@ -10,11 +10,11 @@
 
 import asyncio
 from collections import Counter, OrderedDict
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
-from actors.eval_api import Answer, EvalRequest, Terms, answer
+from actors.eval_api import BAD_REFERENCE, Answer, EvalRequest, Terms, answer
 from core.clock import Clock
 from core.evaluation.verdict import Verdict
 from core.tasks.task import Task
@@ -34,6 +34,18 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     alive: bool = False
     restarts: int = 0
     judged: int = 0
+    gpu: dict[str, Any] | None = None
+    """State, faults and times of its GPU (`core.evaluation.gpu_condition.read_gauges`); None on the CPU tier."""
+
+    @property
+    def sound(self) -> bool:
+        """Its GPU, if it has one, is not in quarantine."""
+        return self.gpu is None or self.gpu["state"] == "healthy"
+
+    @property
+    def available(self) -> bool:
+        """It would begin with a candidate at once."""
+        return self.alive and self.sound and self.busy < self.workers
 
 
 class Judging(Protocol):
@@ -45,8 +57,13 @@ class Judging(Protocol):
         """The candidate key of one attempt; attempt 0 has the key that everybody else uses."""
         ...
 
-    async def verdict(self, task: Task, candidate: str, key: str) -> tuple[Verdict, str]:
-        """(the terminal verdict, who judged). Raises TimeoutError when none comes in time."""
+    async def verdict(self, task: Task, candidate: str, key: str, preferred: int | None) -> tuple[Verdict, str]:
+        """(the terminal verdict, who judged). `preferred` is a device's number; one that is not there is no wish.
+        Raises TimeoutError when none comes in time."""
+        ...
+
+    async def probe(self, number: int) -> dict[str, Any]:
+        """Probe that device's GPUs now: what came out, empty where it has none. Raises TimeoutError."""
         ...
 
     def devices(self) -> list[Device]: ...
@@ -118,17 +135,21 @@ class Desk:
         key = self.judging.key(task, candidate, trouble.attempts) if trouble else first
         judging = self._judgings.get(key)
         if judging is None:
-            judging = self._judgings[key] = asyncio.create_task(self._judge(task, candidate, first, key))
+            judging = self._judgings[key] = asyncio.create_task(
+                self._judge(task, candidate, first, key, request.preferred_device)
+            )
         verdict, evaluator = await asyncio.shield(judging)
         return answer(verdict, request, terms, evaluator=evaluator)
 
-    async def _judge(self, task: Task, candidate: str, first: str, key: str) -> tuple[Verdict, str]:
+    async def _judge(
+        self, task: Task, candidate: str, first: str, key: str, preferred: int | None
+    ) -> tuple[Verdict, str]:
         try:
-            verdict, evaluator = await self.judging.verdict(task, candidate, key)
+            verdict, evaluator = await self.judging.verdict(task, candidate, key, preferred)
         finally:
             del self._judgings[key]
         self.counts[verdict.kind, verdict.category] += 1
-        if verdict.kind == "infra":
+        if verdict.kind == "infra" and verdict.category != BAD_REFERENCE:
             known = self._infra.pop(first, None)
             attempts = known.attempts + 1 if known else 1
             self._infra[first] = _Infra(attempts, self._clock.monotonic(), verdict, evaluator)

@@ -102,7 +102,7 @@ class EvalServer:
                 web.get("/health", self._info(eval_info.health)),
                 web.get("/gpu_status", self._info(eval_info.gpu_status)),
                 web.get("/backend_info", self._info(eval_info.backend_info)),
-                web.get("/fault_statistics", self._info(lambda desk, book: book.statistics())),
+                web.get("/fault_statistics", self._info(eval_info.fault_statistics)),
                 web.get("/metrics", self._metrics),
                 web.post("/eval", self._eval),
                 web.post("/eval_batch", self._eval_batch),
@@ -250,7 +250,12 @@ class EvalServer:
         if not (text.isdecimal() and len(text) < 10) or int(text) >= len(self._book.names):
             known = len(self._book.names)
             return _json({"detail": f"invalid device id {text!r}: evaluators are numbered from 0, {known} known"}, 400)
-        return _json(eval_info.reset_gpu(self._book, int(text)))
+        probes, why = None, ""
+        try:
+            probes = await self._desk.judging.probe(int(text))
+        except (TimeoutError, BusError) as error:
+            why = f"no answer of a probe: {error}"
+        return _json(eval_info.reset_gpu(self._book, int(text), probes, why))
 
     async def _metrics(self, request: web.Request) -> web.StreamResponse:
         text = eval_info.prometheus(self._desk, self._book, self.statuses, self.seconds)

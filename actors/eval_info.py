@@ -40,7 +40,7 @@ def health(desk: Desk, book: FaultBook) -> dict[str, Any]:
     """Status 200 always: the gateway itself is up. `status` is `healthy` while somebody can judge."""
     devices = desk.judging.devices()
     alive = [device for device in devices if device.alive]
-    free = [device.id for device in alive if device.busy < device.workers]
+    free = [device.id for device in alive if device.available]
     why = desk.judging.unready()
     return {
         "status": "degraded" if why else "healthy",
@@ -56,7 +56,7 @@ def health(desk: Desk, book: FaultBook) -> dict[str, Any]:
             {
                 "device_id": device.id,
                 "available": device.id in free,
-                "status": "healthy" if device.alive else "error",
+                "status": "healthy" if device.alive and device.sound else "error",
                 "fault_count": book.faults(device.id),
             }
             for device in devices
@@ -82,17 +82,18 @@ def gpu_status(desk: Desk, book: FaultBook) -> dict[str, Any]:
             {
                 "device_id": device.id,
                 "name": device.name,
-                "available": device.alive and device.busy < device.workers,
+                "available": device.available,
                 "alive": device.alive,
                 "workers": device.workers,
                 "busy_workers": device.busy,
                 "worker_restarts": device.restarts,
                 "judged": device.judged,
                 "fault_count": book.faults(device.id),
+                "gpu": device.gpu,
             }
             for device in devices
         ],
-        "semaphore_permits": sum(max(0, device.workers - device.busy) for device in devices if device.alive),
+        "semaphore_permits": sum(device.workers - device.busy for device in devices if device.available),
         "total_faults": book.total,
     }
 
@@ -113,27 +114,43 @@ def backend_info(desk: Desk, book: FaultBook) -> dict[str, Any]:
     }
 
 
-def reset_gpu(book: FaultBook, number: int) -> dict[str, Any]:
+def fault_statistics(desk: Desk, book: FaultBook) -> dict[str, Any]:
+    return book.statistics(_gpus(desk))
+
+
+def reset_gpu(book: FaultBook, number: int, probes: dict[str, Any] | None, why: str = "") -> dict[str, Any]:
+    """The count goes to 0, and a GPU is probed: `kernelmill.probe` has what came out, by device."""
     before = book.reset(number)
-    return {
+    body = {
         "status": "fault counter reset",
         "device_id": number,
         "old_fault_count": before[str(number)],
         "new_fault_count": 0,
     }
+    if probes is None:
+        return {**body, "kernelmill": {"probe": {}, "passed": False, "why": why}}
+    passed = all(found["passed"] for found in probes.values()) if probes else None
+    return {**body, "kernelmill": {"probe": probes, "passed": passed, "why": "" if probes else "no GPU to probe"}}
 
 
 def cleanup(desk: Desk, book: FaultBook) -> dict[str, Any]:
-    return {"status": "fault counters reset", "old_fault_counts": book.reset(), "message": "all counts are 0"}
+    return {
+        "status": "fault counters reset",
+        "old_fault_counts": book.reset(),
+        "message": "all counts are 0",
+        "kernelmill": {"gpus": _gpus(desk)},
+    }
 
 
 def reset_devices(desk: Desk, book: FaultBook) -> dict[str, Any]:
-    """Counts go to 0. There is no pool to reset: an evaluator is there while it says so itself."""
+    """Counts go to 0. There is no pool to reset: an evaluator is there while it says so itself, and a quarantine ends
+    with a probe (`POST /reset_gpu/{id}` asks for one)."""
     book.reset()
     return {
         "status": "fault counters reset",
-        "available_devices": [device.id for device in _alive(desk)],
+        "available_devices": [device.id for device in _alive(desk) if device.sound],
         "fault_counts": book.per_device(),
+        "kernelmill": {"gpus": _gpus(desk)},
     }
 
 
@@ -157,6 +174,15 @@ def prometheus(desk: Desk, book: FaultBook, statuses: Counter[tuple[str, int]], 
     metric("requests", "gauge", "Requests in hand.", {"": desk.taken})
     metric("candidates", "gauge", "Candidates in hand.", {"": desk.in_hand})
     metric("places", "gauge", "Requests that may be in hand.", {"": desk.places})
+    gpus = [(device.name, device.gpu) for device in desk.judging.devices() if device.gpu is not None]
+    states = {f'{{evaluator="{name}",state="{gpu["state"]}"}}': 1.0 for name, gpu in gpus}
+    metric("gpu_state", "gauge", "Whether evaluators' GPUs are healthy, quarantined or unfit.", states)
+    harm = {
+        f'{{evaluator="{name}",category="{what}"}}': float(count)
+        for name, gpu in gpus
+        for what, count in gpu["faults"].items()
+    }
+    metric("gpu_faults_total", "counter", "What went wrong on evaluators' GPUs.", harm)
     metric("evaluators", "gauge", "Evaluators that are alive.", {"": len(devices)})
     metric("slots", "gauge", "Candidates that they judge at once.", {"": sum(device.workers for device in devices)})
     return "\n".join(lines) + "\n"
@@ -164,6 +190,11 @@ def prometheus(desk: Desk, book: FaultBook, statuses: Counter[tuple[str, int]], 
 
 def _alive(desk: Desk) -> list[Device]:
     return [device for device in desk.judging.devices() if device.alive]
+
+
+def _gpus(desk: Desk) -> dict[str, Any]:
+    """Number -> state, faults and times of its GPU."""
+    return {str(device.id): device.gpu for device in desk.judging.devices() if device.gpu is not None}
 
 
 def _has_gpu(desk: Desk) -> bool:

@@ -15,16 +15,20 @@ from typing import ClassVar
 
 import structlog
 
+from actors import gpu_calls
 from actors.actor import Actor
 from actors.given_up import infra_verdict
+from actors.preference import hand_back_s
 from bus import facts, subjects
 from bus.broker import Delivery
 from bus.messages import Evaluation, Held, Judged
-from bus.worker import Worker
-from core.evaluation.pool import JudgePool
+from bus.worker import Retry, Worker
+from core.evaluation.pool import JudgePool, JudgeUnfit
 from core.evaluation.settings import JudgeSettings
 
 log = structlog.get_logger()
+UNFIT_PAUSE_S = 30.0
+"""Work waits so long, or goes to another evaluator, when this one's GPU can't be used."""
 
 
 def judge_settings(config) -> JudgeSettings:
@@ -52,6 +56,7 @@ class Evaluator(Actor):
         )
         self._worker.held_changed = self.beat_now
         self._cached = 0
+        self._gpus = gpu_calls.GpuReport(gpu_calls.used_by(judge.workers, judge.device_class != "cpu"))
 
     async def run(self) -> None:
         start = asyncio.create_task(self._pool.start())
@@ -61,9 +66,13 @@ class Evaluator(Actor):
             if start.done():
                 start.result()
                 work = asyncio.create_task(self._worker.run())
-                await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
+                calls = asyncio.create_task(gpu_calls.follow(self.bus, self._gpus))
+                await asyncio.wait({work, stop, calls}, return_when=asyncio.FIRST_COMPLETED)
                 self._worker.stop()
                 await work
+                if calls.done():
+                    calls.result()
+                calls.cancel()
         finally:
             start.cancel()
             stop.cancel()
@@ -73,7 +82,13 @@ class Evaluator(Actor):
         if self.config.judge.cache and (await self.bus.standing_verdict(evaluation.candidate_key)) is not None:
             self._cached += 1
             return
-        verdict = await self._pool.judge(evaluation.task, evaluation.candidate, evaluation.candidate_key)
+        if pause_s := hand_back_s(evaluation, self.name, delivery.deliveries):
+            raise Retry(pause_s, "another evaluator is preferred")
+        try:
+            verdict = await self._pool.judge(evaluation.task, evaluation.candidate, evaluation.candidate_key)
+        except JudgeUnfit as error:
+            log.warning("unfit", reason=str(error))
+            raise Retry(UNFIT_PAUSE_S, str(error)) from None
         await self.bus.publish_judged(
             Judged(run_id=self.bus.run_id, trace=evaluation.trace, verdict=verdict, evaluator=self.name)
         )
@@ -102,4 +117,5 @@ class Evaluator(Actor):
             "verdicts_total": float(self._worker.done),
             "verdicts_cached": float(self._cached),
             **self._pool.gauges(),
+            **self._gpus.gauges(),
         }

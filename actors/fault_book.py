@@ -1,13 +1,14 @@
 """Faults per evaluator, counted from the verdicts that it gave; and its number in the eval server's API.
 
 A fault is a candidate that touched memory outside its tensors or whose process died, or a candidate that could not be
-judged at all. On the CPU tier it harms nothing beyond the candidate's own processes; the counts tell which evaluator
-sees how many. They start with the gateway and go back to 0 only on request.
+judged at all (but not for a reference that does not run: that is the asker's). The counts tell which evaluator sees how
+many; what they did to a GPU is in its own state. They start with the gateway and go back to 0 only on request.
 """
 
 from collections import Counter
 from typing import Any
 
+from actors.eval_api import BAD_REFERENCE
 from core.evaluation.verdict import Verdict
 
 FAULTS = ("out_of_bounds", "crash")
@@ -16,7 +17,7 @@ NEAR = 0.8
 
 
 def is_fault(verdict_kind: str, category: str) -> bool:
-    return verdict_kind == "infra" or category in FAULTS
+    return (verdict_kind == "infra" and category != BAD_REFERENCE) or category in FAULTS
 
 
 class FaultBook:
@@ -65,8 +66,8 @@ class FaultBook:
         """Number (as a string: JSON has no other keys) -> faults."""
         return {str(number): self._faults[number] for number in range(len(self.names))}
 
-    def statistics(self) -> dict[str, Any]:
-        """The body of `GET /fault_statistics`."""
+    def statistics(self, gpus: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The body of `GET /fault_statistics`; `gpus` by number, of the evaluators that have one."""
         near = [number for number in range(len(self.names)) if self._faults[number] >= NEAR * self.threshold]
         return {
             "per_device_faults": self.per_device(),
@@ -76,5 +77,6 @@ class FaultBook:
             "kernelmill": {
                 "evaluators": {str(number): name for number, name in enumerate(self.names)},
                 "by_category": dict(self._categories),
+                "gpus": gpus or {},
             },
         }

@@ -12,10 +12,11 @@ verdict that stands for one serves the other.
 
 import asyncio
 import os
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import structlog
 
+from actors import gpu_calls, preference
 from actors.actor import Actor
 from actors.eval_api import Terms
 from actors.eval_desk import Desk, Device
@@ -26,6 +27,7 @@ from bus.messages import Beat, Evaluation
 from bus.run_bus import RunBus
 from configs.schema import RunConfig
 from core.clock import Clock
+from core.evaluation.gpu_condition import read_gauges
 from core.evaluation.verdict import Verdict
 from core.identity import candidate_key
 from core.tasks.task import Task
@@ -61,19 +63,30 @@ class RunJudging:
         settings = {**self._settings, "attempt": attempt} if attempt else self._settings
         return candidate_key(task.source, candidate, settings, self.terms.device_class)
 
-    async def verdict(self, task: Task, candidate: str, key: str) -> tuple[Verdict, str]:
+    async def verdict(self, task: Task, candidate: str, key: str, preferred: int | None) -> tuple[Verdict, str]:
+        names = self._book.names
+        wish = names[preferred] if preferred is not None and 0 <= preferred < len(names) else ""
         evaluation = Evaluation(
             run_id=self._bus.run_id,
             trace="gateway",
             candidate_key=key,
             task=task,
             candidate=candidate,
-            settings=self._settings,
+            settings={**self._settings, **({preference.NAME: wish} if wish in self._beats else {})},
             device_class=self.terms.device_class,
             asked_at=self._clock.now(),
         )
         judged = await self._bus.judged(evaluation, timeout_s=self._timeout_s)
         return judged.verdict, judged.evaluator
+
+    async def probe(self, number: int) -> dict[str, Any]:
+        name = self._book.names[number]
+        beat = self._beats.get(name)
+        if beat is None:
+            raise TimeoutError(f"{name} is not in the run now")
+        if read_gauges(beat.gauges) is None:
+            return {}
+        return await gpu_calls.call(self._bus, name)
 
     def devices(self) -> list[Device]:
         return [self._device(number, name) for number, name in enumerate(self._book.names)]
@@ -96,6 +109,7 @@ class RunJudging:
             alive=True,
             restarts=int(beat.gauges.get("worker_restarts", 0)),
             judged=int(beat.gauges.get("judged", 0)),
+            gpu=read_gauges(beat.gauges),
         )
 
     async def follow_evaluators(self) -> None:

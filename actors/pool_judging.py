@@ -2,11 +2,14 @@
 
 import asyncio
 from collections import OrderedDict
+from typing import Any
 
 from actors.eval_api import Terms
 from actors.eval_desk import Device
 from actors.fault_book import FaultBook
-from core.evaluation.pool import JudgePool
+from actors.gpu_calls import GpuReport, used_by
+from core.evaluation.gpu_condition import read_gauges
+from core.evaluation.pool import JudgePool, JudgeUnfit
 from core.evaluation.settings import JudgeSettings
 from core.evaluation.verdict import Verdict
 from core.identity import candidate_key
@@ -36,6 +39,7 @@ class PoolJudging:
             modelled_runtime=modelled_runtime,
         )
         self._pool = JudgePool(settings, workers)
+        self._gpus = GpuReport(used_by(workers, settings.on_gpu))
         self._book = book
         self._timeout_s = timeout_s
         self._verdicts: OrderedDict[str, Verdict] = OrderedDict()
@@ -60,8 +64,12 @@ class PoolJudging:
         settings = {**self._pool.settings.identity(), "backend": task.backend, "attempt": attempt}
         return candidate_key(task.source, candidate, settings, self.terms.device_class)
 
-    async def verdict(self, task: Task, candidate: str, key: str) -> tuple[Verdict, str]:
-        """A judging that takes too long goes on without whoever waited: cancelling it would cost its worker."""
+    async def probe(self, number: int) -> dict[str, Any]:
+        return await self._gpus.probe()
+
+    async def verdict(self, task: Task, candidate: str, key: str, preferred: int | None) -> tuple[Verdict, str]:
+        """There is one device here, so a preference has nothing to choose. A judging that takes too long goes on
+        without whoever waited: cancelling it would cost its worker."""
         known = self._verdicts.get(key)
         if known is not None:
             return known, NAME
@@ -76,6 +84,10 @@ class PoolJudging:
     async def _judge(self, task: Task, candidate: str, key: str) -> Verdict:
         try:
             verdict = await self._pool.judge(task, candidate, key)
+        except JudgeUnfit as error:
+            verdict = Verdict(
+                candidate_key=key, kind="infra", stage="load", category="infra", feedback=str(error)[:400]
+            )
         finally:
             del self._judgings[key]
         self._book.count_verdict(NAME, verdict)
@@ -95,6 +107,7 @@ class PoolJudging:
                 alive=True,
                 restarts=int(gauges["worker_restarts"]),
                 judged=int(gauges["judged"]),
+                gpu=read_gauges(self._gpus.gauges()),
             )
         ]
 

@@ -56,7 +56,11 @@ class RolloutGenerator(Actor):
             batch_rows=rollout.batch_rows,
             threads=rollout.threads,
         )
-        self._chat = Chat(load_tokenizer(self.config.model.path), thinking=self.config.episodes.thinking)
+        self._chat = Chat(
+            load_tokenizer(self.config.model.path),
+            thinking=self.config.episodes.thinking,
+            plain=self.config.episodes.prompt == "kernelllm",
+        )
         self._worker = Worker(
             self.bus,
             stream=self.bus.names.requests,

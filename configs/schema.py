@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from core.evaluation.settings import identity
 from core.identity import digest_json
 
 
@@ -128,10 +129,20 @@ class Episodes(Section):
     """So many zero-scored turns in a row end the episode; 0 turns this off."""
     deadline_s: float = Field(default=900.0, gt=0)
     """An episode that takes longer becomes a tombstone, so that the window always moves."""
-    prompt: Literal["kernelbench", "compact"] = "kernelbench"
-    """Wording of the prompts; compact is for small policies that were taught it."""
+    prompt: Literal["kernelbench", "compact", "kernelllm"] = "kernelbench"
+    """Wording of the prompts; compact: for small policies that were taught it; kernelllm: a plain completion prompt."""
+    history: Literal["whole", "compressed"] = "whole"
+    """compressed: above history_tokens keep the best and the last attempt whole, a line for each other."""
+    history_tokens: int = Field(default=0, ge=0)
+    """Most tokens of a later turn's prompt with a compressed history; 0: what the context leaves."""
     thinking: bool = False
     """For chat templates that know it."""
+
+    @model_validator(mode="after")
+    def _one_history(self) -> "Episodes":
+        if self.history_tokens and self.history == "whole":
+            raise ValueError(f"history_tokens = {self.history_tokens} bounds a compressed history: set that, or 0")
+        return self
 
 
 class Reward(Section):
@@ -161,7 +172,8 @@ class Rollout(Section):
 
 class Judge(Section):
     device_class: str = Field(default="cpu", pattern=r"^[a-z0-9_]+$")
-    """`cpu`, or the GPU type that judges this run, e.g. `h100`: verdicts of other hardware can't reach its rewards."""
+    """`cpu`, or the GPU type that judges this run, a part of its name in small letters (`h100`; `gpu` takes any):
+    verdicts of other hardware can't reach its rewards."""
     workers: int = Field(default=2, ge=1)
     """Candidates that one evaluator judges at once."""
     profile: Literal["cpu", "small", "full"] = "cpu"
@@ -181,15 +193,24 @@ class Judge(Section):
     """auto takes the strongest level that this machine allows; `namespaces` refuses to judge without it."""
     retries: int = Field(default=2, ge=0)
     """Tries again after trouble on our side, before the verdict is `infra`."""
+    gpu_profile: Literal["small", "full"] = "full"
+    """Sizes that the GPU tier judges and times, after the CPU tier."""
+    gpu_wall_s: float = Field(default=60.0, gt=0)
+    """Time for one candidate on the GPU, compilation and everything."""
+    gpu_memory_mb: int = Field(default=16384, ge=1024)
+    """Host memory of a candidate's process that holds a GPU."""
+    baseline: Literal["eager", "compile", "max-autotune"] = "eager"
+    """What a measured speedup is over."""
+    baselines: tuple[Literal["eager", "compile", "max-autotune"], ...] = ("eager",)
+    """Which are told beside it; the compiled ones are measured once for each task and GPU and remembered on disk."""
+    profile_lines: bool = False
+    """Tell the policy its kernels and eager's with their shares of the time."""
     cache: bool = True
     """Answer from a verdict that stands for the same key."""
 
     def identity(self) -> dict[str, Any]:
         """The settings that can change a verdict; they are part of every candidate key."""
-        return {
-            name: getattr(self, name)
-            for name in ("profile", "draws", "target", "speed", "wall_s", "compile_wall_s", "memory_mb", "output_kb")
-        }
+        return identity(self)
 
 
 class Learner(Section):
@@ -270,6 +291,8 @@ class Local(Section):
 
     generators: int = Field(default=1, ge=0)
     evaluators: int = Field(default=1, ge=0)
+    gateways: int = Field(default=0, ge=0, le=1)
+    """1 starts the HTTP gateway in front of this run's evaluators."""
     restart_after_s: float = Field(default=0.5, ge=0)
     """Pause before an actor that died is started again; doubles with each death in a row, up to 10 s."""
     give_up_after: int = Field(default=6, ge=1)
@@ -299,6 +322,10 @@ class RunConfig(Section):
     def _possible(self) -> "RunConfig":
         if self.judge.speed == "measured" and self.judge.device_class == "cpu":
             raise ValueError("judge.speed = 'measured' needs a GPU: set judge.device_class, or speed = 'modelled'")
+        if self.judge.speed == "modelled" and self.judge.device_class != "cpu":
+            raise ValueError(
+                f"judge.device_class = {self.judge.device_class!r} measures: set judge.speed = 'measured', or 'none'"
+            )
         if self.learner.baseline != "none" and self.sampler.group_size < 2:
             raise ValueError(
                 f"learner.baseline = {self.learner.baseline!r} compares within a group, but sampler.group_size = "

@@ -30,7 +30,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     failed = 0
-    for check in (python, packages, broker, sandbox, gpus, nvcc, disk, partial(recipe, args.config)):
+    for check in (python, packages, broker, sandbox, gpus, gpu_judge, nvcc, disk, partial(recipe, args.config)):
         for finding in _guarded(check):
             mark = {True: "ok  ", False: "FAIL", None: "-   "}[finding.ok]
             print(f"{mark} {finding.what:<12} {finding.found}")
@@ -112,6 +112,34 @@ def gpus() -> Iterator[Finding]:
     for i in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(i)
         yield Finding(True, f"gpu {i}", f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB")
+
+
+def gpu_judge() -> Iterator[Finding]:
+    """A confined process that makes a CUDA context, as every candidate of the GPU tier does."""
+    import time
+
+    import torch
+
+    if not torch.cuda.is_available():
+        return
+    from core.evaluation.gpu_spawn import ChildFailed, GpuZygote
+    from core.evaluation.sandbox import Limits
+    from core.evaluation.walls import probe
+
+    zygote = GpuZygote(probe(), slot=0)
+    try:
+        zygote.start()
+        zygote.wait_ready()
+        started = time.monotonic()
+        zygote.begin(Limits(memory_mb=16384, wall_s=30.0, tmp_mb=64, threads=512, allow_processes=True, device=True))
+        zygote.ask("start", "cuda:0")
+        yield Finding(True, "gpu judge", f"a confined process had the GPU after {time.monotonic() - started:.2f} s")
+    except ChildFailed as failure:
+        yield Finding(
+            False, "gpu judge", f"a confined process can't use the GPU: {failure}", "the driver: nvidia-smi, dmesg"
+        )
+    finally:
+        zygote.stop()
 
 
 def nvcc() -> Iterator[Finding]:

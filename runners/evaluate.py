@@ -112,7 +112,11 @@ async def measure(
         return await evaluate(
             tasks,
             engine=engine,
-            chat=Chat(load_tokenizer(config.model.path), thinking=config.episodes.thinking),
+            chat=Chat(
+                load_tokenizer(config.model.path),
+                thinking=config.episodes.thinking,
+                plain=config.episodes.prompt == "kernelllm",
+            ),
             judge=judge,
             score=lambda verdict: score(verdict, **config.reward.model_dump()),
             settings=PlaySettings.of(config.episodes, config.rollout),

@@ -1,6 +1,7 @@
 """`kernelmill gateway`: the KernelBench eval server's HTTP API on this machine, without a run or a broker.
 
     kernelmill gateway --workers 2 --target cuda:90
+    kernelmill gateway --workers 4 --gpu
     curl -s localhost:18188/health
 
 For a run's evaluators use `kernelmill run gateway --config CONFIG`. KERNELMILL_GATEWAY_TOKEN in the environment is the
@@ -26,6 +27,13 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--target", default="", help="cross-compile for this GPU too, e.g. cuda:90 or hip:gfx942")
     parser.add_argument("--draws", type=int, default=3, help="input draws, each with secret values (default 3)")
     parser.add_argument("--wall", type=float, default=20.0, metavar="SECONDS", help="time for a candidate (default 20)")
+    parser.add_argument("--gpu", action="store_true", help="go on to this machine's GPUs: right at full size, measured")
+    parser.add_argument(
+        "--gpu-profile", default="full", choices=("small", "full"), help="sizes on the GPU (default full)"
+    )
+    parser.add_argument(
+        "--gpu-wall", type=float, default=60.0, metavar="SECONDS", help="time for a candidate there (default 60)"
+    )
     parser.add_argument("--isolation", default="auto", choices=("auto", "namespaces", "basic"), help="sandbox level")
     parser.add_argument("--places", type=int, default=1024, help="requests in hand; more get 503 (default 1024)")
     parser.add_argument(
@@ -51,7 +59,15 @@ def run(args: argparse.Namespace) -> int:
     from core.evaluation.settings import JudgeSettings
 
     try:
-        settings = JudgeSettings(target=args.target, draws=args.draws, wall_s=args.wall, isolation=args.isolation)
+        settings = JudgeSettings(
+            target=args.target,
+            draws=args.draws,
+            wall_s=args.wall,
+            isolation=args.isolation,
+            **({"device_class": "gpu", "speed": "measured"} if args.gpu else {}),
+            gpu_profile=args.gpu_profile,
+            gpu_wall_s=args.gpu_wall,
+        )
     except ValueError as error:
         raise UsageError(str(error)) from None
     with asyncio.Runner(loop_factory=loop_factory()) as runner:

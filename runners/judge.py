@@ -34,6 +34,15 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "--backend", default="triton", choices=("triton", "cuda"), help="what candidates are written in"
     )
+    parser.add_argument(
+        "--gpu", action="store_true", help="go on to this machine's GPU: right at full size, and measured"
+    )
+    parser.add_argument(
+        "--gpu-profile", default="full", choices=("small", "full"), help="sizes on the GPU (default full)"
+    )
+    parser.add_argument(
+        "--gpu-wall", type=float, default=60.0, metavar="SECONDS", help="time for the candidate there (default 60)"
+    )
     parser.add_argument("--json", action="store_true", help="print the verdict as one JSON line")
     parser.set_defaults(run=run)
     return parser
@@ -54,7 +63,14 @@ def run(args: argparse.Namespace) -> int:
 
     try:
         settings = JudgeSettings(
-            profile=args.profile, draws=args.draws, target=args.target, wall_s=args.wall, isolation=args.isolation
+            profile=args.profile,
+            draws=args.draws,
+            target=args.target,
+            wall_s=args.wall,
+            isolation=args.isolation,
+            **({"device_class": "gpu", "speed": "measured"} if args.gpu else {}),
+            gpu_profile=args.gpu_profile,
+            gpu_wall_s=args.gpu_wall,
         )
     except ValueError as error:
         print(f"kernelmill judge: {error}", file=sys.stderr)
@@ -68,10 +84,10 @@ def run(args: argparse.Namespace) -> int:
         backend=args.backend,
     )
     key = candidate_key(task.source, texts[1], settings.identity(), settings.device_class)
-    from core.evaluation.judge import Judge
+    from core.evaluation.tiers import open_judge
 
     try:
-        judge = Judge(settings)
+        judge = open_judge(settings)
     except OSError as error:
         print(f"kernelmill judge: {error}", file=sys.stderr)
         return 2

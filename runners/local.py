@@ -23,7 +23,7 @@ from runners.preflight import check_run_folder
 from runners.processes import Child
 from runners.usage import UsageError
 
-STOP_ORDER = (("sampler", "generator"), ("learner", "evaluator"), ("checkpointer",), ("recorder",))
+STOP_ORDER = (("sampler", "generator", "gateway"), ("learner", "evaluator"), ("checkpointer",), ("recorder",))
 GRACE_S = {"generator": 10.0, "learner": 90.0}
 
 
@@ -84,8 +84,9 @@ class LocalRun:
             self._add(kind, number)
 
     def _actors(self) -> list[tuple[str, int]]:
-        counts = {"generator": self.config.local.generators, "evaluator": self.config.local.evaluators}
-        kinds = ("recorder", "checkpointer", "learner", "evaluator", "generator", "sampler")
+        local = self.config.local
+        counts = {"generator": local.generators, "evaluator": local.evaluators, "gateway": local.gateways}
+        kinds = ("recorder", "checkpointer", "learner", "evaluator", "generator", "gateway", "sampler")
         return [(kind, i) for kind in kinds for i in range(counts.get(kind, 1))]
 
     def _add(self, kind: str, number: int) -> None:

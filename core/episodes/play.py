@@ -21,6 +21,7 @@ from core.clock import Clock, SystemClock
 from core.episodes import extract, prompts, rules
 from core.episodes.chat import Chat
 from core.episodes.episode import Episode, Turn
+from core.episodes.history import History
 from core.episodes.settings import PlaySettings
 from core.evaluation.verdict import Verdict
 from core.generation.engine import Completion, Engine, Sampling
@@ -41,7 +42,7 @@ class Opening(NamedTuple):
 
 async def opening(task: Task, chat: Chat, style: str) -> Opening:
     messages = prompts.first_messages(task, style)
-    return Opening(messages, await asyncio.to_thread(chat.first, messages))
+    return Opening(messages, await asyncio.to_thread(chat.for_style(style).first, messages))
 
 
 async def play(
@@ -139,7 +140,8 @@ class _Play:
         role: str,
     ) -> None:
         self.task, self.group_id, self.index = task, group_id, index
-        self.engine, self.chat, self.judge, self.score = engine, chat, judge, score
+        self.engine, self.judge, self.score = engine, judge, score
+        self.chat = chat.for_style(settings.prompt)
         self.settings, self.seed, self.clock, self.role = settings, seed, clock, role
         self.turns: list[Turn] = []
         self.generation_s = self.judging_s = 0.0
@@ -173,15 +175,23 @@ class _Play:
         """Play until an end of `core.episodes.episode.ENDS`; answers with it and a detail, or raises _Tombstone."""
         settings = self.settings
         start = start or await opening(self.task, self.chat, settings.prompt)
-        history, ids = list(start.messages), list(start.ids)
+        budget = rules.most_prompt_tokens(
+            context_tokens=self.engine.context_tokens, max_new_tokens=settings.max_new_tokens
+        )
+        if len(start.ids) > budget:
+            raise _Tombstone("context_first", self._too_long(0, len(start.ids)))
+        if settings.history == "compressed" and settings.history_tokens:
+            budget = min(budget, settings.history_tokens)
+        history = History(
+            self.chat,
+            start.messages,
+            start.ids,
+            mode=settings.history,
+            style=settings.prompt,
+            budget_tokens=budget,
+        )
         while True:
-            number = len(self.turns)
-            context = self.engine.context_tokens
-            if not rules.fits(len(ids), context_tokens=context, max_new_tokens=settings.max_new_tokens):
-                detail = f"the prompt of turn {number} has {len(ids)} tokens, the context {context}"
-                if not self.turns:
-                    raise _Tombstone("context_first", detail)
-                return "context", detail
+            number, ids = len(self.turns), history.ids
             completion = await self._generate(ids, number)
             if not np.isfinite(completion.logprobs).all():
                 version = int(completion.versions[-1])
@@ -207,9 +217,11 @@ class _Play:
             )
             if end:
                 return end, ""
-            feedback = prompts.feedback_message(verdict, points, settings.prompt, number)
-            ids = (await asyncio.to_thread(self.chat.extend, ids, completion.ids, history, feedback)).ids
-            history += [{"role": "assistant", "content": text}, {"role": "user", "content": feedback}]
+            if not await asyncio.to_thread(history.add, completion.ids, text, verdict, points):
+                return "context", f"{self._too_long(number + 1, len(history.ids))}, its budget {budget}"
+
+    def _too_long(self, number: int, tokens: int) -> str:
+        return f"the prompt of turn {number} has {tokens} tokens, the context {self.engine.context_tokens}"
 
     async def _generate(self, ids: list[int], number: int) -> Completion:
         settings = self.settings

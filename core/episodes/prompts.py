@@ -1,23 +1,28 @@
 """The wording of prompts: what the policy is asked at first, and what it is told after each turn.
 
     kernelbench  prose with a worked example, for models that were trained on language
+    kernelllm    the same knowledge as one plain text to be continued, without a chat template: KernelLLM was trained on
+                 pairs of such a text (wish, example before and after, module, wish) and an answer
     compact      the task's computation alone, and feedback of at most `COMPACT_FEEDBACK` characters, for small
                  policies that were taught this form
 
-Both styles end every turn's prompt with a user message, and both expect the answer in one ```python block. All
+All styles end every turn's prompt with a user message, and expect the answer in one ```python block. All
 functions are pure: equal inputs give equal prompts, so groups share their prefix and replays are exact.
 """
 
 import ast
 import re
+from collections.abc import Sequence
 from typing import Literal
 
 from core.episodes import examples
 from core.evaluation.verdict import Verdict
 from core.tasks.task import Task
 
-Style = Literal["kernelbench", "compact"]
-STYLES: tuple[Style, ...] = ("kernelbench", "compact")
+Style = Literal["kernelbench", "compact", "kernelllm"]
+STYLES: tuple[Style, ...] = ("kernelbench", "compact", "kernelllm")
+PLAIN_STYLES = frozenset({"kernelllm"})
+"""Styles that go through no chat template (`Chat.for_style`)."""
 Message = dict[str, str]
 """{"role": "user" | "assistant" | "system", "content": text}"""
 
@@ -35,6 +40,8 @@ def first_messages(task: Task, style: str) -> list[Message]:
         return [{"role": "user", "content": compact_source(task.source)}]
     if style == "kernelbench":
         return [{"role": "user", "content": _one_shot(task)}]
+    if style == "kernelllm":
+        return [{"role": "user", "content": _to_continue(task)}]
     raise ValueError(f"unknown prompt style {style!r}; known: {', '.join(STYLES)}")
 
 
@@ -43,9 +50,32 @@ def feedback_message(verdict: Verdict, score: float | None, style: str, turn: in
     one. Raises ValueError for an unknown style."""
     if style == "compact":
         return compact_feedback(verdict)
-    if style == "kernelbench":
+    if style in ("kernelbench", "kernelllm"):
         return _prose_feedback(verdict, score, turn)
     raise ValueError(f"unknown prompt style {style!r}; known: {', '.join(STYLES)}")
+
+
+def summary_line(verdict: Verdict, score: float | None, style: str, turn: int) -> str:
+    """What a compressed history says of turn `turn` (counted from 0), in one line.
+
+    Attempt 2: wrong_value, score 0.10
+    Attempt 3: correct, 1.30x, score 0.60
+    3 ok 1.30x 0.60                          in the compact style
+    """
+    compact = style == "compact"
+    outcome = ("ok" if compact else "correct") if verdict.kind == "pass" else verdict.category or verdict.kind
+    facts = [" ".join(outcome.split())]
+    if verdict.kind == "pass" and verdict.speedup is not None:
+        facts.append(f"{verdict.speedup:.2f}x")
+    if score is not None:
+        facts.append(f"{score:.2f}" if compact else f"score {score:.2f}")
+    return " ".join([str(turn + 1), *facts]) if compact else f"Attempt {turn + 1}: {', '.join(facts)}"
+
+
+def summary(lines: Sequence[str], style: str) -> str:
+    """The part of a compressed prompt that holds the summary lines."""
+    said = "\n".join(lines)
+    return said if style == "compact" else f"Earlier attempts, whose code is not shown:\n{said}"
 
 
 # ---------------------------------------------------------------------------------------------------- prose
@@ -87,6 +117,33 @@ Now the module to speed up:
 ```
 
 Write `ModelNew` for it."""
+
+
+def _to_continue(task: Task) -> str:
+    language = LANGUAGES[task.backend]
+    return f"""You replace PyTorch operators of a module by your own {language} kernels, to make it faster. Which \
+operators to replace is your choice, and so are fusing several of them and changing the algorithm.
+
+An example of the syntax. The module
+
+```
+{examples.TASK}
+```
+
+becomes, with {language} kernels,
+
+```
+{examples.ANSWERS[task.backend]}
+```
+
+The module to speed up:
+
+```
+{task.source.strip()}
+```
+
+Write the module named Model with your own {language} kernels and name it ModelNew. Give the complete new code in one \
+code block: real code that compiles and runs, and neither other text nor tests."""
 
 
 def _prose_feedback(verdict: Verdict, score: float | None, turn: int) -> str:

@@ -23,7 +23,12 @@ def ending(scores: Sequence[float | None], *, max_turns: int, success_score: flo
     return "max_turns" if len(scores) >= max_turns else None
 
 
+def most_prompt_tokens(*, context_tokens: int, max_new_tokens: int) -> int:
+    """Most tokens of a prompt that leaves the answer at least a quarter of what it may use: less is cut off before
+    there is a kernel, and would only teach the policy that this task is hopeless."""
+    return context_tokens - max(1, max_new_tokens // 4)
+
+
 def fits(prompt_tokens: int, *, context_tokens: int, max_new_tokens: int) -> bool:
-    """True when the context leaves the answer at least a quarter of what it may use: less is cut off before there is a
-    kernel, and would only teach the policy that this task is hopeless."""
-    return context_tokens - prompt_tokens >= max(1, max_new_tokens // 4)
+    """True when the context has room for the prompt and an answer."""
+    return prompt_tokens <= most_prompt_tokens(context_tokens=context_tokens, max_new_tokens=max_new_tokens)

@@ -3,6 +3,10 @@
     credit `turn`        every scored turn is a sample of its own, with R_t = Σ_{i≥t} γ^(i-t) s_i   (Kevin-32B)
     credit `trajectory`  one sample per episode, with R = Σ_t γ^t s_t                               (TritonForge)
 
+A turn's prompt mostly begins with the prompt and completion before it, id by id. Where it does not (a chat template
+dropped the thinking, the history was compressed) a trajectory goes on in a new sample with the same return; nothing is
+trained twice, since the mask is 1 only where a turn's own completion stands. Samples of single turns are not touched.
+
 A turn without a score (infra, unsupported) is left out, and so is every turn of its episode before it under `turn`
 credit, since their returns are not known: infra trouble is never a score of zero.
 """
@@ -71,7 +75,11 @@ def samples_of(episode: Episode, *, credit: str, gamma: float) -> list[Sample]:
     total = discounted_sum(scores, gamma)
     if total is None:
         return []
-    return [_sample(episode, first, parts, total) for first, parts in _chains(episode.turns)]
+    return [
+        _sample(episode, first, parts, total)
+        for first, parts in _chains(episode.turns)
+        if any(len(completion) for _, completion, _, _ in parts)
+    ]
 
 
 def _turn_parts(turn: Turn) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

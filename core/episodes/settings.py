@@ -17,6 +17,10 @@ class PlaySettings(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str = "kernelbench"
     """One of `core.episodes.prompts.STYLES`."""
     thinking: bool = False
+    history: str = "whole"
+    """One of `core.episodes.history.MODES`."""
+    history_tokens: int = 0
+    """Most tokens of a later turn's prompt with a compressed history; 0: what the context leaves."""
     max_new_tokens: int = 4096
     temperature: float = 1.0
     top_p: float = 1.0

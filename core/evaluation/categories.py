@@ -45,6 +45,7 @@ CATEGORIES: dict[str, tuple[str, str]] = {
     "decoy_kernel": ("correctness", "the output stays right when what the kernels stored is garbage"),
     "tampering": ("correctness", "the candidate interfered with the judge's side of its process"),
     # no score
+    "task_error": ("load", "the task's reference does not run"),
     "unsupported": ("launch", "this tier can't tell"),
     "infra": ("launch", "our side is at fault"),
 }

@@ -1,251 +1,317 @@
-"""What a task must give on the device, and whether an output is that: in parts, so that huge tensors fit.
+"""What a task must give on the device, in parts, so that huge tensors fit.
 
-The reference runs in the trusted side's process and on its own copies. A part is a range of rows where the task treats
-rows one by one (tried, not guessed), else everything. For each part the module runs in its own precision and in
-float64, and `tolerance` compares; the output's scale is that of the whole. Nothing of the whole is kept but the copy of
-the output that is judged, so a task of 1.6 G elements takes its inputs, one output and one part.
+The reference runs in the trusted side's process and on its own copies. A part is a range of indices of one dimension
+where the task treats these one by one (tried, not guessed), else everything. For each part the module runs in its own
+precision and in float64. Nothing of the whole is kept, so a task of 1.6 G elements takes its inputs, one output (the
+one that is judged) and one part.
+
+What a call does beside its output counts as well: inputs that the module itself changes, and buffers (running
+statistics). How far an output may be off is in tolerance.py, the comparison in device_compare.py.
 """
 
 import copy
-import math
+import os
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import torch
 
-from core.evaluation import compare, shapes, tolerance, trees
+from core.evaluation import device_compare, gpu_precision, shapes, trees
 from core.evaluation.aten_costs import tensors_in
-from core.evaluation.expected import Built, built, is_inexact
+from core.evaluation.device_compare import Samples as Samples
+from core.evaluation.device_modes import twice_alike
+from core.evaluation.expected import ROUNDING, Built, built, is_inexact
 from core.evaluation.findings import Finding
+from core.evaluation.gpu_inputs import Inputs, Split, as_inputs, each_within
 from core.evaluation.tolerance import Expected
 from core.evaluation.work import args_and_kwargs
 from core.tasks.format import TaskError
 
 PART_ELEMENTS = 1 << 26
 """Most elements of a part's largest tensor."""
+SHAPES_ALONE_BYTES = 2**31
+"""Inputs beyond this are not run whole to learn what outputs there are, if shapes alone tell."""
+NEARBY_RUNS = 2
 
 
-class Samples(msgspec.Struct, kw_only=True):
-    """Right values of one output at some places."""
+class Part(msgspec.Struct, kw_only=True):
+    """What one range of a call's inputs gives."""
 
-    wanted: torch.Tensor
-    """float64 (or the output's own type where it is exact), [places]"""
-    allowed: torch.Tensor
-    """[places], float64"""
+    start: int
+    stop: int
+    """0, 0: everything."""
+    expected: Expected
+    effects: Expected | None
+    """Inputs and buffers after the call, in the order of `effect_names`; None where the module changes none."""
 
 
 class DeviceReference:
     """One task at one profile on one device, at the parameters that `load` set last."""
 
-    def __init__(self, source: str, name: str, profile: str, device: str, part_elements: int = PART_ELEMENTS) -> None:
+    def __init__(
+        self, source: str, name: str, profile: str, device: str, part_elements: int = PART_ELEMENTS,
+        sizes: dict[str, int] | None = None,
+    ) -> None:  # fmt: skip
         self.name, self.device, self._part = name, device, part_elements
-        self._namespace = shapes.namespace_with(source, name, profile, {})
+        gpu_precision.reset()
+        self._namespace = shapes.namespace_with(source, name, profile, sizes or {})
         with torch.device(device):
             self.init = args_and_kwargs(self._namespace["get_init_inputs"](), name)
             model = self._namespace["Model"](*copy.deepcopy(self.init[0]), **copy.deepcopy(self.init[1]))
         if not isinstance(model, torch.nn.Module):
             raise TaskError(f"task {name}: Model is a {type(model).__name__}, not a torch.nn.Module")
+        self.flags = gpu_precision.read()
+        """Precision switches that hold on all sides while this task is judged."""
         self.built: Built = built(model.to(device), self.init)
-        drops = any(isinstance(part, torch.nn.modules.dropout._DropoutNd) and part.p > 0 for part in model.modules())
-        self.training = not drops
-        """The mode of all calls: the module's own as constructed, but eval where it drops at random."""
         self._state: dict[str, torch.Tensor] = self.built.base
-        self._by_rows: bool | None = None
+        self._given = 0
+        self.modes: list[bool] = [True]
+        """Values of `training` under which the module gives the same output twice; the first is the timed one."""
+        self.split: Split | None = None
         self.outputs: list[torch.Tensor] = []
         """Types and shapes of the outputs, as meta tensors."""
         self.structure: Any = None
+        self.mutated: list[int] = []
+        """Input tensors that the module itself changes."""
+        self.changed_buffers: list[str] = []
+        """Floating-point buffers that a call in the timed mode changes."""
+
+    @property
+    def training(self) -> bool:
+        """The mode of timed calls."""
+        return self.modes[0]
+
+    @property
+    def effect_names(self) -> list[str]:
+        return [f"input {number}" for number in self.mutated] + self.changed_buffers
 
     def inputs(self, seed: int) -> list[Any]:
         """[args, kwargs] of get_inputs(), made on the device."""
-        if self.device == "cpu":
-            torch.default_generator.manual_seed(seed)
-        else:
+        if self.device != "cpu":
             torch.cuda.manual_seed(seed)
-            torch.default_generator.manual_seed(seed)
-        with torch.device(self.device):
+        torch.default_generator.manual_seed(seed)
+        with torch.device(self.device), torch.no_grad():
             made = args_and_kwargs(self._namespace["get_inputs"](), self.name)
-        return list(trees.mapped(made, lambda tensor: tensor.to(self.device)))
+        return list(trees.mapped(made, self._plain))
+
+    def _plain(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.detach().to(self.device).resolve_conj().resolve_neg()
 
     def load(self, state: dict[str, torch.Tensor]) -> None:
         """Parameters and buffers for the comparisons that follow."""
         self._state = state
 
-    def _run(self, inputs: Any, double: bool) -> Any:
+    # --- running the module ---
+
+    def _run(self, inputs: Any, double: bool, training: bool, nudge: torch.Generator | None = None) -> tuple[Any, Any]:
+        """(output, effects) of one call on copies of what it changes."""
+        gpu_precision.apply(self.flags)
         model = self.built.twin if double else self.built.model
         with torch.no_grad():
             for name, tensor in (*model.named_parameters(), *model.named_buffers()):
                 tensor.copy_(self._state[name])
-            model.train(self.training)
-            args, kwargs = trees.mapped(inputs, trees.to_double) if double else inputs
-            return model(*args, **kwargs)
+                if nudge is not None:
+                    _nudged(tensor, self._state[name], nudge)
+            if self.built.plain:
+                model = copy.deepcopy(model)
+            model.train(training)
+            args, kwargs = inputs
+            if double:
+                args, kwargs = trees.mapped(inputs, lambda tensor: self._double(tensor, nudge))
+            elif self.mutated:
+                args, kwargs = trees.copied(inputs)
+            output = model(*args, **kwargs)
+            given, buffers = tensors_in([args, kwargs]), dict(model.named_buffers())
+            effects = [given[number] for number in self.mutated]
+            effects += [buffers[name].clone() for name in self.changed_buffers]
+            return output, effects
 
-    def _exact(self, inputs: Any) -> list[torch.Tensor] | None:
-        """float64 outputs; None where the module insists on its own precision or the memory does not suffice."""
+    @staticmethod
+    def _double(tensor: torch.Tensor, nudge: torch.Generator | None) -> torch.Tensor:
+        wide = trees.to_double(tensor)
+        return wide if nudge is None else _nudged(wide, tensor, nudge)
+
+    def _exact(
+        self, inputs: Any, training: bool, nudge: torch.Generator | None = None
+    ) -> tuple[list[torch.Tensor], list[torch.Tensor]] | None:
+        """float64 outputs and effects; None where the module insists on its own precision or the memory does not
+        suffice."""
         try:
-            return trees.flatten(self._run(inputs, double=True))[1]
-        except (RuntimeError, TypeError, ValueError):
+            output, effects = self._run(inputs, True, training, nudge)
+            return trees.flatten(output)[1], effects
+        except (RuntimeError, TypeError, ValueError) as error:
+            if "CUDA error" in str(error):
+                raise
             if self.device != "cpu":
                 torch.cuda.empty_cache()
             return None
 
+    # --- learning what the task is ---
+
     def learn(self, inputs: Any) -> None:
-        """Run once for the outputs' types, and find out whether rows go one by one."""
-        self.structure, native = trees.flatten(self._run(inputs, double=False))
-        self.outputs = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta") for t in native]
-        given = [tensor for tensor in tensors_in(inputs)]
-        rows = native[0].shape[0] if native and native[0].dim() > 1 else 0
-        alike = bool(given) and rows > 3 and all(t.dim() > 1 and t.shape[0] == rows for t in (*given, *native))
-        largest = max((t.numel() for t in (*given, *native)), default=0)
-        del native
-        self._by_rows = False
-        if not alike or largest <= self._part:
-            return
-        each = max(1, min(rows // 4, math.ceil(rows * self._part / largest / 4)))
-        outputs = [self._exact(_rows(inputs, rows, first, last)) for first, last in ((0, 2 * each), (each, 2 * each))]
-        if outputs[0] is None or outputs[1] is None:
-            return
-        self._by_rows = all(
-            torch.allclose(both[each:], alone, rtol=1e-9, atol=1e-12, equal_nan=True)
-            for both, alone in zip(outputs[0], outputs[1], strict=True)
-        )
+        """Find out what outputs there are, in which modes, what a call changes, and how the task comes apart."""
+        given = tensors_in(inputs)
+        self._given = sum(tensor.numel() for tensor in given)
+        if sum(tensor.nbytes for tensor in given) <= SHAPES_ALONE_BYTES or not self._shapes_alone():
+            self._learn_by_running(inputs)
+        largest = max((t.numel() for t in (*given, *self.outputs)), default=0)
+        if largest > self._part and not self.mutated and not self.changed_buffers:
+            self.split = self._find_split(inputs, given, largest)
 
-    def parts(self, inputs: Any) -> Iterator[tuple[slice | None, Expected]]:
-        """(rows, what these rows give); rows None is everything."""
-        ranges: list[tuple[slice | None, Any]] = [(None, inputs)]
-        if self._by_rows:
-            rows = self.outputs[0].shape[0]
-            largest = max(t.numel() for t in (*tensors_in(inputs), *self.outputs))
-            each = max(1, math.floor(rows * self._part / largest))
-            starts = range(0, rows, each)
-            ranges = [(slice(at, min(rows, at + each)), _rows(inputs, rows, at, min(rows, at + each))) for at in starts]
-        for chosen, given in ranges:
-            structure, native = trees.flatten(self._run(given, double=False))
-            exact = self._exact(given) if any(map(is_inexact, native)) else None
-            double = exact is not None and [t.shape for t in exact] == [t.shape for t in native]
-            pairs = zip(exact or native, native, strict=True)
-            yield (
-                chosen,
-                Expected(
-                    structure=structure,
-                    native=native,
-                    exact=[precise if double and is_inexact(own) else own for precise, own in pairs],
-                    is_double=double,
-                    terms=self._terms(inputs),
-                ),
-            )
-
-    def _terms(self, inputs: Any) -> float:
-        given = sum(tensor.numel() for tensor in (*tensors_in(inputs), *self._state.values()))
-        return max(1.0, given / max(1, sum(tensor.numel() for tensor in self.outputs)))
-
-    def scales(self, inputs: Any) -> list[tuple[float, float, float] | None]:
-        """(centre, largest size, spread) of every whole output; None where it is exact or empty."""
-        sums: list[list[float]] = [[0.0, 0.0, 0.0, 0.0] for _ in self.outputs]
-        for _, expected in self.parts(inputs):
-            for number, exact in enumerate(expected.exact):
-                if not exact.is_floating_point():
-                    continue
-                wanted = exact.double()
-                finite = wanted[torch.isfinite(wanted) & torch.isfinite(expected.native[number])]
-                if finite.numel():
-                    held = sums[number]
-                    held[0] += finite.numel()
-                    held[1] += float(finite.sum())
-                    held[2] += float(finite.square().sum())
-                    held[3] = max(held[3], float(finite.abs().max()))
-        found: list[tuple[float, float, float] | None] = []
-        for count, total, squares, largest in sums:
-            if not count:
-                found.append(None)
-                continue
-            centre, rms = total / count, math.sqrt(squares / count)
-            found.append((centre, largest, max(math.sqrt(max(0.0, squares / count - centre**2)), 0.05 * rms)))
-        return found
-
-    def check(
-        self, inputs: Any, got: list[torch.Tensor], places: list[torch.Tensor], context: str = ""
-    ) -> tuple[Finding | None, list[Samples]]:
-        """Compare output tensors (right in type and shape) with what the inputs give; also the right values at
-        `places` (flat indices per output)."""
-        scales = self.scales(inputs) if self._by_rows else [None] * len(self.outputs)
-        samples = [
-            Samples(
-                wanted=torch.zeros(at.shape, dtype=torch.float64 if is_inexact(own) else own.dtype, device=self.device),
-                allowed=torch.zeros(at.shape, dtype=torch.float64, device=self.device),
-            )
-            for own, at in zip(self.outputs, places, strict=True)
+    def _learn_by_running(self, inputs: Any) -> None:
+        inputs = trees.copied(inputs)
+        given = tensors_in(inputs)
+        marks = [tensor._version for tensor in given]
+        found = [mode for mode in (True, False) if twice_alike(lambda m=mode: self._run(inputs, False, m)[0])]  # type: ignore[misc]
+        changed = [number for number, tensor in enumerate(given) if tensor._version != marks[number]]
+        if changed:  # each run found what the one before had left
+            self.mutated = changed
+            found = [mode for mode in (True, False) if twice_alike(lambda m=mode: self._run(inputs, False, m)[0])]  # type: ignore[misc]
+        if not found:
+            raise TaskError(f"task {self.name}: Model gives another output at every call, nothing can be compared")
+        self.modes = found
+        self.changed_buffers = [name for name, tensor in self._state.items() if name not in self.built.parameters]
+        output, effects = self._run(inputs, False, self.training)
+        after = zip(self.changed_buffers, effects[len(self.mutated) :], strict=True)
+        self.changed_buffers = [
+            name for name, tensor in after if tensor.is_floating_point() and not torch.equal(tensor, self._state[name])
         ]
-        for rows, expected in self.parts(inputs):
-            mine = got if rows is None else [tensor[rows] for tensor in got]
-            if rows is None:
-                finding = compare.check(expected, trees_like(expected.structure, mine), context)
-            else:
-                finding = self._check_rows(expected, mine, scales, rows, context)
-            if finding is not None:
-                return finding, samples
-            for number, at in enumerate(places):
-                _sample(samples[number], expected, number, at, rows, scales[number])
-        return None, samples
+        self.structure, native = trees.flatten(output)
+        self.outputs = [torch.empty(t.shape, dtype=t.dtype, device="meta") for t in native]
 
-    def _check_rows(
-        self, expected: Expected, got: list[torch.Tensor], scales: list[Any], rows: slice, context: str
-    ) -> Finding | None:
-        for number, tensor in enumerate(got):
-            native, exact = expected.native[number], expected.exact[number]
-            if not native.is_floating_point():
-                bad = tensor != native
-            else:
-                allowed = tolerance.bound(native, exact, expected.is_double, None, expected.terms, scales[number])
-                known = torch.isfinite(native)
-                close = (tensor.double() - exact.double()).abs() <= allowed
-                same = (tensor == native) | (torch.isnan(tensor) & torch.isnan(native))
-                bad = torch.where(known, ~close, ~same)
-            if bool(bad.any()):
-                name = "output" if len(got) == 1 else f"output {number}"
-                where = f"In rows {rows.start:,} to {rows.stop:,} (indices from the first of them)."
-                odd = native.is_floating_point() and bool((~torch.isfinite(tensor[bad])).any())
-                category = "non_finite" if odd else "wrong_value"
-                return compare._report(category, name, tensor, exact, bad, where, context)
+    def _shapes_alone(self) -> bool:
+        """Learn from the meta device; False where the module needs data, or keeps state that calls change."""
+        drops = any(
+            isinstance(part, torch.nn.modules.dropout._DropoutNd) and part.p > 0 for part in self.built.model.modules()
+        )
+        if any(buffer.is_floating_point() for buffer in self.built.model.buffers()):
+            return False
+        try:
+            with torch.device("meta"), torch.no_grad():
+                init = args_and_kwargs(self._namespace["get_init_inputs"](), self.name)
+                model = self._namespace["Model"](*init[0], **init[1]).train(not drops)
+                args, kwargs = args_and_kwargs(self._namespace["get_inputs"](), self.name)
+                given = tensors_in([args, kwargs])
+                marks = [tensor._version for tensor in given]
+                structure, native = trees.flatten(model(*args, **kwargs))
+        except Exception:  # the task's own code, on tensors without data
+            return False
+        self.modes = [False] if drops else [True, False]
+        self.mutated = [number for number, tensor in enumerate(given) if tensor._version != marks[number]]
+        self.structure, self.outputs = structure, [torch.empty(t.shape, dtype=t.dtype, device="meta") for t in native]
+        return True
+
+    def _find_split(self, inputs: Any, given: list[torch.Tensor], largest: int) -> Split | None:
+        """A dimension of all outputs along which the task goes index by index."""
+        if not given or not self.outputs:
+            return None
+        for dim in range(min(t.dim() for t in self.outputs)):
+            size = self.outputs[0].shape[dim]
+            if size < 4 or any(t.shape[dim] != size for t in self.outputs):
+                continue
+            fits = [tensor.dim() > dim and tensor.shape[dim] == size for tensor in given]
+            biggest = [fit and tensor.numel() == largest for fit, tensor in zip(fits, given, strict=True)]
+            choices = [tuple(fits), tuple(biggest)]
+            for sliced in dict.fromkeys(choices):
+                whole = max((t.numel() for t, cut in zip(given, sliced, strict=True) if not cut), default=0)
+                each = each_within(size, largest, self._part)
+                split = Split(dim=dim, size=size, each=each, sliced=sliced)
+                if any(sliced) and each < size and whole <= self._part and self._comes_apart(inputs, split):
+                    return split
         return None
 
+    def _comes_apart(self, inputs: Any, split: Split) -> bool:
+        """Whether a range alone gives what it gives beside its neighbours, at the start, in the middle and at the
+        end."""
+        each = max(1, min(split.size // 4, split.each // 4))
+        for first in {0, (split.size - 2 * each) // 2, split.size - 2 * each}:
+            found = [
+                self._exact(split.cut(inputs, start, first + 2 * each), self.training)
+                for start in (first, first + each)
+            ]
+            if found[0] is None or found[1] is None:
+                return False
+            for both, alone in zip(found[0][0], found[1][0], strict=True):
+                if both.dim() <= split.dim or both.shape[split.dim] != 2 * each:
+                    return False
+                mine = both.narrow(split.dim, each, each)
+                if mine.shape != alone.shape or not torch.allclose(mine, alone, rtol=1e-9, atol=1e-12, equal_nan=True):
+                    return False
+        return True
 
-def trees_like(structure: Any, tensors: list[torch.Tensor]) -> Any:
-    """The nested value of a structure (`trees.flatten`) and its tensors in order."""
-    return _made(structure, iter(tensors))
+    # --- what a call gives ---
+
+    def check(
+        self, inputs: Any, got: Any, places: list[torch.Tensor], context: str = "", training: bool | None = None,
+        effects: list[torch.Tensor] | None = None,
+    ) -> tuple[Finding | None, list[Samples]]:  # fmt: skip
+        """See `device_compare.check`."""
+        return device_compare.check(self, inputs, got, places, context, training, effects)
+
+    def parts(
+        self, inputs: Any, training: bool | None = None, careful: bool = False, only: tuple[int, int] | None = None
+    ) -> Iterator[Part]:
+        """Part by part, or the one range `only`; `careful` finds out too how far one rounding of the inputs moves the
+        outputs. Raises ChangedInputs."""
+        source: Inputs = as_inputs(inputs)
+        mode = self.training if training is None else training
+        ranges = self.split.ranges() if self.split is not None else [(0, 0)]
+        for start, stop in ranges if only is None else [only]:
+            given = source.whole() if self.split is None else source.part(self.split, start, stop)
+            yield self._part_of(given, mode, start, stop, careful)
+
+    def _part_of(self, given: Any, mode: bool, start: int, stop: int, careful: bool) -> Part:
+        output, after = self._run(given, False, mode)
+        structure, native = trees.flatten(output)
+        native = [tensor.clone() for tensor in native] if self.mutated else native
+        inexact = any(map(is_inexact, (*native, *tensors_in(given))))
+        exact = self._exact(given, mode) if inexact else None
+        if exact is not None and [t.shape for t in exact[0]] != [t.shape for t in native]:
+            exact = None
+        expected = self._expected(structure, native, exact[0] if exact else None)
+        if careful and exact is not None:
+            self._look_nearby(expected, given, mode, exact[0])
+        effects = None
+        if after:
+            marks = ["sequence", [["tensor"]] * len(after)]
+            effects = self._expected(marks, after, exact[1] if exact else None)
+        return Part(start=start, stop=stop, expected=expected, effects=effects)
+
+    def _expected(self, structure: Any, native: list[torch.Tensor], exact: Any) -> Expected:
+        pairs = zip(exact or native, native, strict=True)
+        return Expected(
+            structure=structure,
+            native=native,
+            exact=[precise if exact and is_inexact(own) else own for precise, own in pairs],
+            is_double=exact is not None and any(map(is_inexact, native)),
+            others=[
+                [other] if exact and not is_inexact(own) and other.dtype == own.dtype else []
+                for own, other in zip(native, exact or native, strict=True)
+            ],
+            terms=self._terms(),
+        )
+
+    def _look_nearby(self, expected: Expected, given: Any, mode: bool, exact: list[torch.Tensor]) -> None:
+        """As the CPU tier (expected.py): float64 runs on inputs and parameters moved by one rounding."""
+        generator = torch.Generator(self.device).manual_seed(int.from_bytes(os.urandom(7), "little"))
+        near = [self._exact(given, mode, generator) for _ in range(NEARBY_RUNS)]
+        seen = [found[0] for found in near if found is not None]
+        for number, own in enumerate(expected.native):
+            moves = [(other[number] - exact[number]).abs() for other in seen] if own.dtype == torch.float32 else []
+            expected.sensitivity.append(torch.stack(moves).amax(0) if moves else None)
+            if not is_inexact(own):
+                expected.others[number] += [other[number] for other in seen if other[number].dtype == own.dtype]
+
+    def _terms(self) -> float:
+        """Elements that go into one output element, about."""
+        taken = self._given + sum(tensor.numel() for tensor in self._state.values())
+        return max(1.0, taken / max(1, sum(tensor.numel() for tensor in self.outputs)))
 
 
-def _made(node: Any, remaining: Iterator[torch.Tensor]) -> Any:
-    kind, *body = node
-    if kind == "tensor":
-        return next(remaining)
-    if kind == "sequence":
-        return [_made(part, remaining) for part in body[0]]
-    if kind == "dict":
-        return {key: _made(part, remaining) for key, part in body[0].items()}
-    return body[0]
-
-
-def _rows(inputs: Any, rows: int, first: int, last: int) -> Any:
-    def cut(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor[first:last] if tensor.dim() and tensor.shape[0] == rows else tensor
-
-    return trees.mapped(inputs, cut)
-
-
-def _sample(
-    samples: Samples, expected: Expected, number: int, places: torch.Tensor, rows: slice | None, scale: Any
-) -> None:
-    native, exact = expected.native[number], expected.exact[number]
-    start = 0 if rows is None else rows.start * (native.numel() // max(1, native.shape[0]))
-    here = (places >= start) & (places < start + native.numel())
-    at = places[here] - start
-    if not at.numel():
-        return
-    samples.wanted[here] = exact.flatten()[at].to(samples.wanted.dtype)
-    if native.is_floating_point():
-        if scale is None:
-            known = exact.double()
-            scale = tolerance.scale_of(known[torch.isfinite(known) & torch.isfinite(native)])
-        part = native.flatten()[at], exact.flatten()[at]
-        samples.allowed[here] = 2 * tolerance.bound(*part, expected.is_double, None, expected.terms, scale)
+def _nudged(wide: torch.Tensor, own: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Float64 values moved by one rounding of float32, in place."""
+    if own.dtype != torch.float32:
+        return wide
+    sign = torch.randint(0, 2, wide.shape, generator=generator, device=wide.device).double() * 2 - 1
+    return wide.mul_(1 + ROUNDING * sign)

@@ -179,7 +179,7 @@ def outputs(report: Report, draws: list[Draw], work: Work, may_mutate: bool, gho
         if finding is not None:
             return finding
         outputs_of[index] = flatten(got)[1]
-        if draw.repeats is not None and not _equal(outputs_of[index], outputs_of[draw.repeats]):
+        if draw.repeats is not None and not all(map(values.same, outputs_of[index], outputs_of[draw.repeats])):
             text = f"calls {draw.repeats + 1} and {index + 1} got the same inputs and gave different outputs"
             detail = "An output may depend on nothing but the inputs and parameters of its own call."
             return Finding(stage="correctness", category="nondeterministic", headline=text, detail=detail)
@@ -200,19 +200,6 @@ def outputs(report: Report, draws: list[Draw], work: Work, may_mutate: bool, gho
         detail = "An output may depend on nothing but the inputs and parameters of its own call."
         return Finding(stage="correctness", category="nondeterministic", headline=text, detail=detail)
     return _ghost(report, draws[ghost], ghost)
-
-
-def _equal(again: list[torch.Tensor], before: list[torch.Tensor]) -> bool:
-    """Whether two outputs are the same up to the order of torch's own sums, which may follow memory alignment."""
-    for new, old in zip(again, before, strict=True):
-        if not new.is_floating_point():
-            if not torch.equal(new, old):
-                return False
-            continue
-        close = 4 * torch.finfo(new.dtype).eps * old.nan_to_num().abs().max() if old.numel() else 0.0
-        if not torch.allclose(new, old, rtol=0.0, atol=float(close), equal_nan=True):
-            return False
-    return True
 
 
 def _context(index: int, draw: Draw, mode: str) -> str:

@@ -1,11 +1,14 @@
 """The GPU child: runs one candidate for real, inside the walls, by orders of the trusted side.
 
-    start device          make the CUDA context          import source        execute the candidate
+    start device flags    make the CUDA context          import source        execute the candidate
     construct init        ModelNew on the device         memory name nbytes   map an arena (its descriptor comes along)
     inputs sets           input sets by arena and place  state tensors        copy parameters from the arena
     call set training     forward, device idle           take specs           copy the output's bytes to the arena
+    part specs range      copy one range of the output   buffers specs        copy buffers to the arena
+    free, drop            give memory back (drop: the held output's too)      warm    an untimed call
     block ...             timed calls                    readings             their events
-    flushes n             the flushes of a block alone
+    flushes n             the flushes of a block alone   variant n            another module and its inputs
+    precision             the process's switches         held                 bytes of device memory in use
 
 It holds no reference, no expected output and no seed. Every function that the harness needs is taken before the
 candidate is imported; a candidate that reaches them all the same changes its own readings, which the parent's clock
@@ -21,14 +24,15 @@ from typing import Any
 
 import torch
 
-from core.evaluation import device_memory, host_memory
-from core.evaluation.device_memory import Spec
+from core.evaluation import device_memory, gpu_places, gpu_precision, host_memory
+from core.evaluation.aten_costs import tensors_in
+from core.evaluation.gpu_orders import HonestyOrders
 from core.evaluation.gpu_wire import Wire, WireClosed
 from core.evaluation.host import NotPlainError, describe_error, import_candidate, odd_type
-from core.evaluation.trees import flatten
+from core.evaluation.trees import flatten, mapped
 
 FLUSH_BYTES = 256 * 2**20
-_take, _empty_cache = torch.take, torch.cuda.empty_cache
+_take, _empty_cache, _read_precision = torch.take, torch.cuda.empty_cache, gpu_precision.read
 
 
 class WeightsMismatch(ValueError):
@@ -72,7 +76,7 @@ class _HostEvent:
         return (end.at - self.at) * 1e3
 
 
-class Child:
+class Child(HonestyOrders):
     """Orders, one method each."""
 
     def __init__(self, folder: str) -> None:
@@ -83,10 +87,21 @@ class Child:
         self._output: Any = None
         self._arenas: dict[str, Any] = {}
         self._sets: list[tuple[list[Any], dict[str, Any]]] = []
+        self._variants: dict[int, tuple[Any, Any, Any]] = {}
+        self._variant_now = 0
+        self._mutated: list[int] = []
+        """Input tensors that the task itself changes: every timed call finds them as they were."""
+        self._puts_back = False
+        self._kept: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._holds = False
+        """Whether the latest output is to be taken part by part."""
         self._events: list[tuple[Any, Any]] = []
 
-    def _start(self, device: str) -> None:
+    def _start(self, device: str, flags: dict[str, str] | None = None) -> None:
         self._device = device
+        gpu_precision.reset()
+        if flags is not None:
+            gpu_precision.apply(flags)
         if device == "cpu":
             self._synchronize: Any = lambda: None
             self._new_event: Any = _HostEvent
@@ -105,7 +120,8 @@ class Child:
         self._module, self.path = import_candidate(source, self._folder)
 
     def _construct(self, tree: Any) -> dict[str, Any]:
-        args, kwargs = self._decode(tree)
+        # Of its own: what a module keeps must not lie in memory that is shared.
+        args, kwargs = mapped(self._decode(tree), torch.clone)
         with torch.device(self._device):
             model = self._module.ModelNew(*args, **kwargs)
         if not isinstance(model, torch.nn.Module):
@@ -119,37 +135,53 @@ class Child:
         os.close(descriptor)
 
     def _decode(self, tree: Any) -> Any:
-        kind, *body = tree
-        if kind == "tensor":
-            name, offset, dtype, shape, stride = body
-            spec = Spec(offset=offset, dtype=dtype, shape=tuple(shape), stride=tuple(stride))
-            return self._arenas[name].tensor(spec)
-        if kind == "list":
-            return [self._decode(part) for part in body[0]]
-        if kind == "tuple":
-            return tuple(self._decode(part) for part in body[0])
-        if kind == "dict":
-            return {key: self._decode(part) for key, part in body[0].items()}
-        return body[0]
+        return gpu_places.decode(tree, self._arenas, self._device)
 
-    def _inputs(self, trees: list[Any]) -> None:
+    def _inputs(self, trees: list[Any], mutated: list[int] | None = None, puts_back: bool = False) -> None:
+        """Input sets; those that the task itself changes are put back after a call where the trusted side does not."""
         self._sets = [(self._decode(args), self._decode(kwargs)) for args, kwargs in trees]
+        self._mutated, self._puts_back = mutated or [], puts_back
+
+    def _variant(self, number: int) -> None:
+        """Put the present module and inputs away and bring another one's back; none where the number is new."""
+        self._variants[self._variant_now] = (self._model, self._sets, self._mutated)
+        self._variant_now = number
+        self._model, self._sets, self._mutated = self._variants.get(number, (None, [], []))
+        self._output, self._holds = None, False
 
     def _state(self, trees: dict[str, Any], required: list[str]) -> None:
         own = dict((*self._model.named_parameters(), *self._model.named_buffers()))
-        missing = [name for name in required if name not in own]
-        if missing:
-            raise WeightsMismatch(f"{missing[0]} is missing")
+        attributes = {
+            f"={path}.{name}" if path else f"={name}": value
+            for path, module in self._model.named_modules()
+            for name, value in vars(module).items()
+            if isinstance(value, torch.Tensor)
+        }
+        given = {name: self._decode(tree) for name, tree in trees.items()}
+        problems = [f"{name} {tuple(given[name].shape)} is missing" for name in required if name not in own]
+        for name, tensor in given.items():
+            mine = own.get(name)
+            if mine is not None and tuple(mine.shape) != tuple(tensor.shape):
+                problems.append(f"{name} has shape {tuple(mine.shape)} instead of {tuple(tensor.shape)}")
+            elif mine is not None and mine.dtype != tensor.dtype:
+                problems.append(f"{name} has dtype {mine.dtype} instead of {tensor.dtype}")
+        if problems:
+            raise WeightsMismatch("; ".join(problems[:4]))
         with torch.no_grad():
-            for name, tree in trees.items():
-                if name in own:
-                    given = self._decode(tree)
-                    if tuple(own[name].shape) != tuple(given.shape):
-                        raise WeightsMismatch(
-                            f"{name} has shape {tuple(own[name].shape)} instead of {tuple(given.shape)}"
-                        )
-                    own[name].copy_(given)
+            for name, tensor in given.items():
+                mine = own.get(name, attributes.get(name))
+                if mine is not None and mine.shape == tensor.shape and mine.dtype == tensor.dtype:
+                    mine.copy_(tensor)
         self._synchronize()
+
+    def _remember(self) -> None:
+        """Copies of what the task changes, as it is now, in all sets."""
+        given = [tensors_in([args, kwargs]) for args, kwargs in self._sets]
+        self._kept = [(tensors[index], tensors[index].clone()) for tensors in given for index in self._mutated]
+
+    def _put_back(self) -> None:
+        for tensor, before in self._kept:
+            tensor.copy_(before)
 
     def _forward(self, number: int) -> Any:
         args, kwargs = self._sets[number % len(self._sets)]
@@ -157,11 +189,14 @@ class Child:
 
     def _call(self, number: int, training: bool, grad: bool) -> Any:
         """One forward on input set `number`; answers with the output's structure and its tensors' types."""
-        self._output = None
+        self._output, self._holds = None, False
+        self._remember()
         self._model.train(training)
         with torch.set_grad_enabled(grad):
             output = self._forward(number)
         self._idle()
+        if self._puts_back:
+            self._put_back()
         odd = odd_type(output)
         if odd:
             raise NotPlainError(f"a {odd}, not a plain torch.Tensor")
@@ -175,33 +210,73 @@ class Child:
             torch.cuda.synchronize()
 
     def _take(self, trees: list[Any]) -> None:
-        """Copy the latest output to these places of the arena."""
+        """Copy the latest output to these places of the arena; with no places, hold it for `part`."""
+        if not trees:
+            self._holds = True
+            return
         for tree, tensor in zip(trees, self._output, strict=True):
             self._decode(tree).copy_(tensor)
         self._output = None
         self._idle()
 
+    def _part(self, trees: list[Any], dim: int, start: int, stop: int) -> None:
+        """Copy one range of the held output."""
+        for tree, tensor in zip(trees, self._output, strict=True):
+            self._decode(tree).copy_(tensor.narrow(dim, start, stop - start))
+        self._idle()
+
+    def _buffers(self, trees: dict[str, Any]) -> None:
+        """Copy buffers; one that is absent or of another kind is not written."""
+        own = dict(self._model.named_buffers())
+        for name, tree in trees.items():
+            place = self._decode(tree)
+            if name in own and own[name].shape == place.shape and own[name].dtype == place.dtype:
+                place.copy_(own[name])
+        self._idle()
+
+    def _warm(self) -> None:
+        """An untimed call, so that the next one finds its memory."""
+        self._output, self._holds = None, False
+        self._remember()
+        with torch.no_grad():
+            self._forward(0)
+        self._put_back()
+        self._idle()
+
+    def _precision(self) -> dict[str, str]:
+        return _read_precision()
+
+    def _held(self) -> list[int]:
+        """Most bytes that torch had allocated and reserved in this process; what it says of itself."""
+        if self._device == "cpu":
+            return [0, 0]
+        return [torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()]
+
     def _block(self, calls: int, first: int, keep: int, positions: list[Any], samples: list[Any]) -> None:
         """`calls` forwards, each after a flush, on the sets from `first` on in turn; elements of every output go to
         `samples` [calls, positions], the output of call `keep` is kept. The device is idle at the end."""
-        self._output, kept = None, None
+        self._output, kept, self._holds = None, None, False
+        self._remember()
         where = [self._decode(tree) for tree in positions]
         into = [self._decode(tree) for tree in samples]
         self._events = [(self._new_event(), self._new_event()) for _ in range(calls)]
-        self._reset_cache()
         gc.disable()
         with torch.no_grad():
             for number, (start, end) in enumerate(self._events):
+                self._put_back()
+                self._reset_cache()  # lines that were pinned would outlive the flush
                 self._flush.zero_()
                 start.record()
                 output = self._forward(first + number)
                 end.record()
                 tensors = [output] if type(output) is torch.Tensor else flatten(output)[1]
                 for tensor, places, row in zip(tensors, where, into, strict=True):
-                    row[number].copy_(_take(tensor, places))
+                    if tensor.numel():
+                        row[number].copy_(_take(tensor, places))
                 if number == keep:
                     kept = tensors
                 del output, tensors
+            self._put_back()
         self._idle()
         gc.enable()
         self._output = kept
@@ -216,17 +291,29 @@ class Child:
         into = [self._decode(tree) for tree in samples]
         self._events = [(self._new_event(), self._new_event()) for _ in range(calls)]
         tensors = self._output
+        self._remember()
         with torch.no_grad():
             for number, (start, end) in enumerate(self._events):
+                self._put_back()
+                self._reset_cache()
                 self._flush.zero_()
                 start.record()
                 end.record()
                 for tensor, places, row in zip(tensors, where, into, strict=True):
-                    row[number].copy_(_take(tensor, places))
+                    if tensor.numel():
+                        row[number].copy_(_take(tensor, places))
+            self._put_back()
         self._idle()
 
     def _free(self) -> None:
-        """Give unused memory back to the device."""
-        self._output = None
+        """Give unused memory back to the device; an output that is held for `part` stays."""
+        if not self._holds:
+            self._output = None
+        self._kept = []
         if self._device != "cpu":
             _empty_cache()
+
+    def _drop(self) -> None:
+        """As `free`, the held output too."""
+        self._holds = False
+        self._free()

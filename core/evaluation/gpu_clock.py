@@ -7,7 +7,8 @@ and the flushes that the parent's clock takes off are those of the baseline's ch
 
 import random
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
@@ -16,13 +17,11 @@ import torch
 from core.evaluation import timing
 from core.evaluation.device_reference import PART_ELEMENTS, Samples
 from core.evaluation.findings import Finding
-from core.evaluation.gpu_lease import lease
 from core.evaluation.gpu_outputs import MAX_CALLS, Outputs
-from core.evaluation.gpu_spawn import GpuZygote
 from core.evaluation.gpu_task import SETS, GpuTask
 
-GB_PER_S = {"H200": 4800.0, "H100 PCIe": 2039.0, "H100": 3350.0, "A100": 2039.0, "L40S": 864.0, "B200": 8000.0}
-"""Data sheets: a part of the GPU's name -> memory bandwidth. A GPU that is not here has no floor."""
+MOST_REMADE = 4
+"""Blocks made again in one measurement."""
 
 
 class GpuSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +35,26 @@ class GpuSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Host memory of a child."""
     part_elements: int = PART_ELEMENTS
     protocol: timing.Protocol = timing.Protocol()
+    own_work: bool = True
+    """Ask who did the work (gpu_honesty): tests of the other questions judge candidates without kernels."""
+    profile_lines: bool = False
+    """Tell the candidate's and eager's kernels with their shares of the time."""
+    spare: bool = True
+    """Fork the next candidate's child, and make its CUDA context, while the latest verdict is read."""
+    baselines: tuple[str, ...] = ("eager",)
+    """Which are reported: `eager`, `compile`, `max-autotune` (gpu_baseline.MODES). Eager is always measured."""
+    baseline: str = "eager"
+    """The one that a verdict's speedup is over."""
+    baseline_folder: str = ""
+    """Where the others are remembered; empty is the user's cache folder (baselines.default_folder)."""
+    baseline_wall_s: float = 300.0
+    """For one of the others, compilation and everything; once per task, GPU and version."""
+
+    def __post_init__(self) -> None:
+        known = ("eager", "compile", "max-autotune")
+        odd = [name for name in (*self.baselines, self.baseline) if name not in known]
+        if odd:
+            raise ValueError(f"baseline {odd[0]!r}: wanted one of {', '.join(known)}")
 
 
 class Timed(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,91 +66,141 @@ class Timed(msgspec.Struct, frozen=True, kw_only=True):
     """Of a block."""
 
 
-def baseline_key(task: GpuTask) -> str:
-    """What a baseline's times depend on."""
-    parts = [task.source, task.device, torch.__version__, str(torch.backends.cuda.matmul.allow_tf32)]
-    if task.device != "cpu":
-        parts += [torch.cuda.get_device_name(torch.device(task.device)), str(torch.version.cuda)]
-    return "\n".join(parts)
+class Child(Protocol):
+    """Whom a clock gives orders to: gpu_spawn.GpuZygote."""
+
+    def ask(self, command: str, *arguments: Any) -> Any: ...
+
+
+class Seen(Protocol):
+    """Who sees other processes' first calls: gpu_lease.Watch."""
+
+    def look(self) -> bool: ...
 
 
 class Clock:
-    """One measurement."""
+    """The parent's clock on one child at a time; `now` in seconds."""
 
-    def __init__(self, settings: GpuSettings, baselines: GpuZygote, base: Outputs, rng: random.Random) -> None:
-        self._settings, self._baselines, self._base, self._rng = settings, baselines, base, rng
-        self._timed = Timed(flush_ms=0.0, idle_ms=0.0)
+    def __init__(self, watch: Seen, now: Callable[[], float] = time.perf_counter) -> None:
+        self._watch, self._now = watch, now
+        self.timed = Timed(flush_ms=0.0, idle_ms=0.0)
+
+    def ask(self, child: Child, *order: Any) -> float:
+        """Milliseconds from the order to the answer that the device is idle."""
+        started = self._now()
+        child.ask(*order)
+        return (self._now() - started) * 1e3
+
+    def learn(self, child: Child, trees: Any) -> None:
+        """What everything but the calls takes, from a clean child that has been called once."""
+        idle = min(self.ask(child, "flushes", 0, *trees) for _ in range(5))
+        flush = min((self.ask(child, "flushes", 20, *trees) - idle) / 20 for _ in range(3))
+        self.timed = Timed(flush_ms=max(0.0, flush), idle_ms=idle)
+
+    def estimate(self, child: Child, trees: Any) -> float:
+        """One call, about; it warms the child up."""
+        total = min(self.ask(child, "block", 1, 0, -1, *trees) for _ in range(3))
+        return timing.flushed(total, self.timed.flush_ms, self.timed.idle_ms, 1)
+
+    def block(
+        self, child: Child, side: timing.Side, number: int, calls: int, first: int, keep: int, trees: Any
+    ) -> timing.Block:
+        """One block of calls, on the input sets from `first` on in turn, and both clocks' word for it."""
+        self._watch.look()
+        total = self.ask(child, "block", calls, first, keep, *trees)
+        witnessed = self._watch.look()
+        events = _readings(child, calls)
+        wall = timing.flushed(total, self.timed.flush_ms, self.timed.idle_ms, calls)
+        return timing.Block(side=side, round=number, events_ms=tuple(events), wall_ms=wall, witnessed=witnessed)
+
+
+class Side(msgspec.Struct, kw_only=True):
+    """A child and its arena of samples."""
+
+    child: Any
+    out: Outputs
+
+
+class Measurement:
+    """All blocks of one candidate beside the baseline."""
+
+    def __init__(
+        self, clock: Clock, task: GpuTask, baseline: Side, candidate: Side, rng: random.Random,
+        samples: list[list[Samples]], places: list[torch.Tensor],
+    ) -> None:  # fmt: skip
+        """`samples[set][output]` are right values at `places`."""
+        self._clock, self._task, self._rng = clock, task, rng
+        self._sides: dict[timing.Side, Side] = {"baseline": baseline, "candidate": candidate}
+        self._samples, self._places = samples, places
         self.blocks: list[timing.Block] = []
+        self._taken: tuple[list[torch.Tensor], int] | None = None
 
-    def prepare(self, task: GpuTask, known: dict[str, Timed]) -> None:
-        """Give the baseline the present parameters; what it takes for flushes is measured once per task."""
-        child = self._baselines
-        child.ask("state", task.state_trees(), task.reference.built.required)
-        key = baseline_key(task)
-        if key not in known:
-            trees = self._base.sample_trees()
-            with lease(self._settings.device, alone=True):
-                child.ask("call", 0, task.reference.training, False)
-                idle = min(_clock(child, "flushes", 0, *trees) for _ in range(5))
-                flush = min((_clock(child, "flushes", 20, *trees) - idle) / 20 for _ in range(3))
-            known[key] = Timed(flush_ms=flush, idle_ms=idle)
-        self._timed = known[key]
-
-    def measure(
-        self, task: GpuTask, candidate: GpuZygote, out: Outputs, samples: list[list[Samples]],
-        places: list[torch.Tensor],
-    ) -> timing.Measured | Finding:  # fmt: skip
-        """All blocks; a wrong output of a timed call is a finding. `samples[set][output]` are right values at
-        `places`."""
-        protocol, timed = self._settings.protocol, self._timed
-        sides = {"candidate": (candidate, out), "baseline": (self._baselines, self._base)}
+    def run(self, protocol: timing.Protocol, floor_ms: float) -> timing.Measured | Finding:
+        """Rounds until it is enough; a wrong output of a timed call is a finding."""
+        started = self._clock._now()
         estimates = {}
-        for side, (child, outputs) in sides.items():
-            outputs.choose(places, self._rng)
-            total = min(_clock(child, "block", 1, 0, -1, *outputs.sample_trees()) for _ in range(3))
-            estimates[side] = timing.flushed(total, timed.flush_ms, timed.idle_ms, 1)
-        calls = timing.calls_per_block(protocol, estimates["baseline"], estimates["candidate"], timed.flush_ms)
-        calls = min(calls, MAX_CALLS)
-        order = timing.plan(protocol.rounds, self._rng)
-        whole = self._rng.choice([index for index, (_, side) in enumerate(order) if side == "candidate"])
-        self.blocks = []
-        for index, (number, side) in enumerate(order):
-            child, outputs = sides[side]
-            first = self._rng.randrange(SETS)
-            # A huge output is not held beside the next ones.
-            keep = calls - 1 if task.huge else self._rng.randrange(calls)
-            chosen = outputs.choose(places, self._rng)
-            total = _clock(child, "block", calls, first, keep if index == whole else -1, *outputs.sample_trees())
-            events = _readings(child, calls)
-            if side == "candidate":
-                finding = _compare_samples(samples, outputs, chosen, first, calls)
-                if finding is None and index == whole:
-                    finding = _recheck(task, child, outputs, (first + keep) % SETS)
+        for side, held in self._sides.items():
+            held.out.choose(self._places, self._rng)
+            estimates[side] = self._clock.estimate(held.child, held.out.sample_trees())
+        flush = self._clock.timed.flush_ms
+        calls = timing.calls_per_block(protocol, estimates["baseline"], estimates["candidate"], flush)
+        self._calls = min(calls, MAX_CALLS)
+        whole = self._rng.randrange(2 * protocol.rounds)
+        """Which of the candidate's blocks one whole output is taken from: among those that are made in any case."""
+        generator = np.random.default_rng(self._rng.randrange(2**32))
+        self.blocks, remade, taken = [], 0, 0
+        for number in range(protocol.most_rounds):
+            for side in timing.one_round(self._rng):
+                mine = side == "candidate"
+                block = self._block(side, number, whole=mine and taken == whole)
+                if isinstance(block, Finding):
+                    return block
+                taken += mine
+                self.blocks.append(block)
+            if number + 1 < protocol.rounds:
+                continue
+            for index in timing.disturbed(self.blocks)[: MOST_REMADE - remade]:
+                again = self._block(self.blocks[index].side, self.blocks[index].round, whole=False)
+                if isinstance(again, Finding):
+                    return again
+                self.blocks[index] = again
+                remade += 1
+            found = timing.measured(self.blocks, floor_ms, generator)
+            if timing.enough(found, self._clock._now() - started, protocol):
+                break
+        return msgspec.structs.replace(found, remade=remade)
+
+    def _block(self, side: timing.Side, number: int, whole: bool) -> timing.Block | Finding:
+        held, calls = self._sides[side], self._calls
+        first = self._rng.randrange(SETS)
+        # A huge output is not held beside the next ones.
+        keep = calls - 1 if self._task.huge else self._rng.randrange(calls)
+        chosen = held.out.choose(self._places, self._rng)
+        trees = held.out.sample_trees()
+        block = self._clock.block(held.child, side, number, calls, first, keep if whole else -1, trees)
+        if side == "candidate":
+            finding = _compare_samples(self._samples, held.out, chosen, first, calls)
+            if finding is not None:
+                return finding
+            if whole:
+                self._taken = held.out.poison(), (first + keep) % SETS
+                held.child.ask("take", held.out.whole_trees())
+                held.child.ask("free")
+                # What the child still holds has to be looked at before its next block.
+                finding = self.recheck() if held.out.split is not None else None
                 if finding is not None:
                     return finding
-            wall = timing.flushed(total, timed.flush_ms, timed.idle_ms, calls)
-            self.blocks.append(timing.Block(side=side, round=number, events_ms=tuple(events), wall_ms=wall))
-        return timing.measured(self.blocks, self._floor(task), np.random.default_rng(self._rng.randrange(2**32)))
+        return block
 
-    def _floor(self, task: GpuTask) -> float:
-        """Memory alone: how exact the matrix units must be is a task's own affair."""
-        if task.device == "cpu":
-            return 0.0
-        gpu = torch.cuda.get_device_properties(torch.device(task.device))
-        rate = next((rate for name, rate in GB_PER_S.items() if name in gpu.name), 0.0)
-        if not rate:
-            return 0.0
-        return timing.roofline_floor_ms(task.input_bytes, task.output_bytes, 0.0, rate, 1.0, gpu.L2_cache_size)
-
-
-def _recheck(task: GpuTask, child: GpuZygote, out: Outputs, which: int) -> Finding | None:
-    """The whole output of one timed call."""
-    outputs = out.poison()
-    child.ask("take", out.whole_trees())
-    child.ask("free")
-    nowhere = [torch.zeros(0, dtype=torch.int64, device=task.device)] * len(outputs)
-    finding, _ = task.reference.check(task.values(which), outputs, nowhere, "A timed call's output.")
-    return None if finding is None else msgspec.structs.replace(finding, stage="timing")
+    def recheck(self) -> Finding | None:
+        """Compare the whole output of one timed call, once; it was taken meanwhile, so others may use the GPU again."""
+        if self._taken is None:
+            return None
+        (outputs, which), self._taken = self._taken, None
+        nowhere = [torch.zeros(0, dtype=torch.int64, device=self._task.device)] * len(outputs)
+        finding, _ = self._task.reference.check(self._task.values(which), outputs, nowhere, "A timed call's output.")
+        self._task.give_back()
+        return None if finding is None else msgspec.structs.replace(finding, stage="timing")
 
 
 def _compare_samples(
@@ -139,7 +208,8 @@ def _compare_samples(
 ) -> Finding | None:
     for number, rows in enumerate(out.samples(calls)):
         for which in range(SETS):
-            mine = rows[(which - first) % SETS :: SETS].double()
+            mine = rows[(which - first) % SETS :: SETS]
+            mine = (mine.real if mine.is_complex() else mine).double()  # of complex ones the real part is sampled
             right = samples[which][number]
             wanted, allowed = right.wanted[chosen].double(), right.allowed[chosen]
             bad = ~((mine - wanted).abs() <= allowed) & torch.isfinite(wanted)
@@ -150,14 +220,7 @@ def _compare_samples(
     return None
 
 
-def _clock(child: GpuZygote, *order: Any) -> float:
-    """Milliseconds from the order to the answer that the device is idle."""
-    started = time.perf_counter()
-    child.ask(*order)
-    return (time.perf_counter() - started) * 1e3
-
-
-def _readings(child: GpuZygote, calls: int) -> list[float]:
+def _readings(child: Child, calls: int) -> list[float]:
     answer = child.ask("readings")
     if not isinstance(answer, list) or len(answer) != calls or not all(type(part) is float for part in answer):
         return []

@@ -1,11 +1,13 @@
 """Who may use a GPU when: one process measures alone, or several do other work on it at once.
 
-    with lease(device, alone=True):   timed blocks: nobody else's copies and comparisons run on this GPU
-    with lease(device):               outputs copied and compared
+    with lease(device, alone=True):   timed blocks: nobody else's calls, copies and comparisons run on this GPU
+    with lease(device):               calls of what has been called before; outputs copied and compared
+    with first_call(device):          a first call, which compiles for a second and uses the GPU for a moment
 
 File locks, one per GPU of a machine: the kernel lets go of them when a process dies. A gate keeps newcomers out while
-somebody waits to measure, so that measuring is never starved. Not covered: contexts that are made, and a candidate's
-first call, which compiles for a second and uses the GPU for a moment; what it disturbs shows as outliers.
+somebody waits to measure, so that measuring is never starved. First calls wait for nobody, or compiling would not
+overlap with measuring; who measures sees them by a `Watch` and knows which of its blocks they may have disturbed
+(timing.disturbed). Not covered: contexts that are made.
 """
 
 import contextlib
@@ -13,19 +15,68 @@ import fcntl
 import os
 import tempfile
 from collections.abc import Iterator
+from functools import cache
 
 import torch
+
+
+@cache
+def _path(device: str) -> str:
+    name = "cpu"
+    if device != "cpu":
+        name = str(torch.cuda.get_device_properties(torch.device(device).index or 0).uuid)
+    return os.path.join(tempfile.gettempdir(), f"kernelmill-{os.getuid()}-gpu-{name}")
 
 
 @contextlib.contextmanager
 def lease(device: str, alone: bool = False) -> Iterator[None]:
     """Wait for the GPU; never take one inside another."""
-    name = "cpu"
-    if device != "cpu":
-        name = str(torch.cuda.get_device_properties(torch.device(device).index or 0).uuid)
-    path = os.path.join(tempfile.gettempdir(), f"kernelmill-{os.getuid()}-gpu-{name}")
+    path = _path(device)
     with open(f"{path}.gate", "w") as gate, open(path, "w") as lock:
         fcntl.flock(gate, fcntl.LOCK_EX)
         fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
         fcntl.flock(gate, fcntl.LOCK_UN)
-        yield
+        try:
+            yield
+        finally:  # said aloud: a process forked meanwhile has the file too, and would hold the lock on
+            fcntl.flock(lock, fcntl.LOCK_UN)
+
+
+@contextlib.contextmanager
+def first_call(device: str) -> Iterator[None]:
+    """Let others see that something of this process may use the GPU at any moment."""
+    with open(f"{_path(device)}.first", "ab") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        file.write(b".")  # the file's size counts first calls: one that is over before somebody looks is seen too
+        file.flush()
+        try:
+            yield
+        finally:
+            fcntl.flock(file, fcntl.LOCK_UN)
+
+
+class Watch:
+    """Sees other processes' first calls; `look` before and after tells whether there were any between.
+
+    Not for a process that is in a first call itself.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._file = open(f"{_path(device)}.first", "ab")  # noqa: SIM115
+        self._seen = self._count()
+
+    def look(self) -> bool:
+        """Whether somebody is in a first call, or was since the last look."""
+        before, self._seen = self._seen, self._count()
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        fcntl.flock(self._file, fcntl.LOCK_UN)
+        return self._seen != before
+
+    def _count(self) -> int:
+        return os.fstat(self._file.fileno()).st_size
+
+    def close(self) -> None:
+        self._file.close()

@@ -1,34 +1,40 @@
 """The GPU tier: a candidate run for real in a confined child; outputs compared and speed measured by this process.
 
-    fork -> import -> construct -> call set 0 -> new values in set 0's memory, call again -> call set 1
+    fork -> import -> construct -> call set 0 -> new values in set 0's memory, call again -> call set 1 -> other sizes
          -> [lease of the GPU: B C C B blocks beside the eager baseline, samples of every timed call, one whole output]
 
 Everything that decides is here: secret values, reference, comparison, the wall clock. The child is asked for output
 bytes and for event readings; the latter count only where the wall agrees (timing.py). Outputs come back through an
 arena of the candidate's own, filled with NaN before. Blocking; one candidate at a time per stage, several stages may
 share a GPU and take turns by the lease.
+
+Device memory. Besides contexts, there stand: the arena of inputs; one child's outputs and temporaries (gpu_turns.py);
+in comparing one part of them and of the reference (device_compare.py). What does not fit is told with numbers.
 """
 
 import contextlib
-import os
 import random
-import signal
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import torch
 
-from core.evaluation import compare, diagnosis, sandbox, timing
+from core.evaluation import cuda_on_gpu, gpu_correct, gpu_faults, gpu_precision, sandbox, timing
+from core.evaluation.device_memory import DriverError
 from core.evaluation.device_reference import Samples
 from core.evaluation.findings import Finding, feedback_text
-from core.evaluation.gpu_clock import Clock, Timed
+from core.evaluation.gpu_accounts import Accounts
 from core.evaluation.gpu_clock import GpuSettings as GpuSettings
+from core.evaluation.gpu_hidden import HiddenSizes
+from core.evaluation.gpu_honesty import Honesty, NoProfileError, UnbuildableError
 from core.evaluation.gpu_lease import lease
-from core.evaluation.gpu_outputs import MAX_PLACES, Outputs
+from core.evaluation.gpu_measure import Measuring
+from core.evaluation.gpu_outputs import Outputs
+from core.evaluation.gpu_quiet import Quiet
 from core.evaluation.gpu_spawn import ChildFailed, GpuZygote
-from core.evaluation.gpu_task import GpuTask
+from core.evaluation.gpu_task import HUGE_BYTES, LEAN_BYTES, GpuTask
+from core.evaluation.gpu_turns import Turns
 from core.evaluation.screens import screen
 from core.evaluation.source_text import without_mark
 from core.evaluation.spawn import ZygoteError
@@ -36,78 +42,176 @@ from core.evaluation.verdict import Verdict
 from core.tasks.format import TaskError
 from core.tasks.task import Task
 
-BASELINE_S = 3600.0
-"""A baseline's child lives as long as its task is the latest one, this long at most."""
+GREEDY = 2.0
+"""A candidate that keeps this many times the task's own memory is at fault where the baseline finds none."""
+
+
+class DoesNotFitError(TaskError):
+    """The task does not fit this GPU."""
 
 
 class GpuStage:
     """One GPU's tier in one process."""
 
-    def __init__(self, settings: GpuSettings, walls: sandbox.Walls, slot: int = 0) -> None:
+    def __init__(
+        self, settings: GpuSettings, walls: sandbox.Walls, slot: int = 0,
+        huge_bytes: int = HUGE_BYTES, lean_bytes: int = LEAN_BYTES,
+    ) -> None:  # fmt: skip
+        self._huge_bytes, self._lean_bytes = huge_bytes, lean_bytes
         self.settings, self.walls = settings, walls
-        self._candidates, self._baselines = GpuZygote(walls, slot), GpuZygote(walls, slot + 1)
+        self.candidates, self.baselines = GpuZygote(walls, slot), GpuZygote(walls, slot + 1, baseline=True)
+        self._turns = Turns(settings.device, [self.candidates, self.baselines])
         self._task: tuple[str, GpuTask] | None = None
-        self._timed: dict[str, Timed] = {}
+        self._hidden: HiddenSizes | None = None
+        self._refused: dict[str, str] = {}
+        """Sources that do not fit this GPU, and why."""
         self._rng = random.SystemRandom()
         self._out: Outputs | None = None
-        self._base: Outputs | None = None
-        self.measured: timing.Measured | None = None
-        """The latest measurement."""
-        self.spent_s: dict[str, float] = {}
-        """Where the latest candidate's time went."""
-        self.peak_gb: dict[str, float] = {}
+        self.accounts = Accounts(settings.device)
+        """Where the latest candidate's time and memory went."""
+        self._clock = Measuring(settings, self.baselines, self._rng, self._limits, self._spent, self._turns)
+        self._honesty = Honesty(settings.device)
+        self.flags: dict[str, Any] = {}
+        """Precision switches while the latest candidate was judged: of this process (`trusted`), and as the children
+        say of theirs (`candidate`, `baseline`)."""
+        self._held_gb = 0.0
+        """Device memory that the latest candidate's end set free."""
+        self.broken = ""
+        """Why this process can't judge any more (its own CUDA context is lost): replace it."""
+
+    def watch_quiet(self, quiet: Quiet) -> None:
+        """Measure only while `quiet` sees no other process's kernels; `judge` then raises TimeoutError when there is no
+        quiet to be had."""
+        self._clock.quiet = quiet
+
+    @property
+    def spent_s(self) -> dict[str, float]:
+        """Seconds of the latest candidate, by phase."""
+        return {name: phase.seconds for name, phase in self.accounts.phases.items()}
+
+    @property
+    def peak_gb(self) -> dict[str, float]:
         """Most device memory of this process's tensors meanwhile; children and arenas come on top."""
+        return {name: phase.own_gb for name, phase in self.accounts.phases.items()}
+
+    @property
+    def measured(self) -> timing.Measured | None:
+        """The latest candidate's measurement."""
+        return self._clock.measured
 
     def start(self) -> None:
-        for zygote in (self._candidates, self._baselines):
+        for zygote in (self.candidates, self.baselines):
             zygote.start()
 
     def wait_ready(self) -> None:
-        for zygote in (self._candidates, self._baselines):
+        for zygote in (self.candidates, self.baselines):
             zygote.wait_ready()
 
     def stop(self) -> None:
         self._forget()
-        for zygote in (self._candidates, self._baselines):
+        self._clock.close()
+        for zygote in (self.candidates, self.baselines):
             zygote.stop()
 
     def judge(self, task: Task, candidate: str, key: str, timed: bool = True) -> Verdict:
-        """The verdict; without `timed` of correctness alone."""
+        """The verdict; without `timed` of correctness alone. Never raises for what a task or a candidate does."""
         started = time.monotonic()
-        self.spent_s, self.peak_gb = {}, {}
+        self.accounts.renew()
+        self.flags, self._clock.measured = {}, None
         candidate = without_mark(candidate)
         refused, screens = screen(candidate, task.backend)
         try:
             if refused is not None:
                 verdict = _failed(key, refused, "static")
+            elif self.broken:
+                verdict = _infra(key, self.broken)
             else:
                 verdict = self._judge(task, candidate, key, timed)
-        except (TaskError, ZygoteError) as error:
-            verdict = Verdict(
-                candidate_key=key, kind="infra", tier="gpu", stage="load", category="infra", feedback=str(error)[:400]
-            )
+        except (DoesNotFitError, UnbuildableError) as error:
+            finding = Finding(stage="load", category="unsupported", headline=str(error), kind="unsupported")
+            verdict = _failed(key, finding)
+        except TaskError as error:
+            verdict = _infra(key, str(error), "task_error")
+        except (NoProfileError, ZygoteError) as error:
+            verdict = _infra(key, str(error))
+        screens = (*screens, *verdict.screens)
         return msgspec.structs.replace(verdict, screens=screens, wall_s=round(time.monotonic() - started, 4))
 
     # --- one candidate ---
 
     def _judge(self, task: Task, candidate: str, key: str, timed: bool) -> Verdict:
-        with self._spent("task"), lease(self.settings.device):
-            prepared = self._prepare(task)
-            prepared.renew()
+        prepared: GpuTask | None = None
+        self._held_gb = 0.0
         try:
+            with self._spent("task"), lease(self.settings.device):
+                if self._turns.lean:
+                    self._turns.rest()
+                prepared = self._prepare(task)
+                prepared.renew()
+                gpu_precision.apply(prepared.reference.flags)
+                self.flags["trusted"] = gpu_precision.read()
+            verdict = self._run(prepared, candidate, task.backend, key, timed)
+            if self.settings.spare:
+                self.candidates.ahead(self._limits(), "start", self.settings.device, prepared.reference.flags)
+            return self._clock.others(prepared, verdict)
+        except (TaskError, ZygoteError, NoProfileError, UnbuildableError):
+            raise
+        except (RuntimeError, DriverError) as error:
+            return self._own_trouble(task, prepared, key, error)
+
+    def _run(self, task: GpuTask, candidate: str, backend: str, key: str, timed: bool) -> Verdict:
+        verdict = Verdict(candidate_key=key, kind="pass", tier="gpu", compiled=True, correct=True, feedback="correct")
+        try:
+            if timed or self.settings.own_work:
+                self._clock.begin(task)
             try:
-                samples, finding, places = self._correct(prepared, candidate)
+                samples, finding, places = self._correct(task, candidate, backend)
                 if finding is None and timed:
-                    return self._measure(prepared, key, samples, places)
+                    verdict = self._measure(task, key, samples, places)
+                    finding = self._after(task) if verdict.kind == "pass" else None
+                if finding is None and verdict.kind == "pass" and self.settings.own_work:
+                    finding = self._own_work(task, candidate, backend, places)
+                    verdict = self._with_lines(verdict, candidate, backend)
             finally:
-                if self._candidates.running:
-                    self._candidates.end()
-                self._drop_output()
+                self._end_candidate()
         except ChildFailed as failure:
-            finding = self._failure(failure)
-        if finding is not None:
-            return _failed(key, finding)
-        return Verdict(candidate_key=key, kind="pass", tier="gpu", compiled=True, correct=True, feedback="correct")
+            if failure.baseline:
+                return self._baseline_failed(task, failure, key)
+            built = cuda_on_gpu.finding(failure.error, candidate) if failure.error else None
+            finding = built or gpu_faults.finding_of(
+                failure, self.settings.wall_s, self.settings.memory_mb, candidate, task.needs.describe()
+            )
+        return verdict if finding is None else _failed(key, finding)
+
+    def _own_work(self, task: GpuTask, candidate: str, backend: str, places: list[torch.Tensor]) -> Finding | None:
+        """Who did the work; the candidate's child may be gone after it."""
+        assert self._out is not None
+        with self._spent("own work"):
+            base = self._clock.ready(task)
+            runtime_ms = self.measured.runtime_ms if self.measured is not None else None
+            return self._honesty.after(
+                task, self.candidates, self._out, self.baselines, base, candidate, backend, places, runtime_ms
+            )
+
+    def _with_lines(self, verdict: Verdict, candidate: str, backend: str) -> Verdict:
+        lines = self._honesty.lines(candidate, backend) if self.settings.profile_lines else ""
+        return msgspec.structs.replace(verdict, feedback=f"{verdict.feedback}\n{lines}") if lines else verdict
+
+    def _end_candidate(self) -> None:
+        """End the child, and note what this set free, as far as this GPU's other processes hold still."""
+        before = self._in_use()
+        if self.candidates.running:
+            self.candidates.end()
+        self._drop_output()
+        self._held_gb = (before - self._in_use()) / 1e9
+
+    def _in_use(self) -> int:
+        if self.settings.device == "cpu" or self.broken:
+            return 0
+        with contextlib.suppress(RuntimeError):
+            free, total = torch.cuda.mem_get_info(torch.device(self.settings.device))
+            return int(total - free)
+        return 0
 
     def _limits(self) -> sandbox.Limits:
         settings = self.settings
@@ -116,210 +220,148 @@ class GpuStage:
             device=settings.device != "cpu",
         )  # fmt: skip
 
-    def _load(self, zygote: GpuZygote, task: GpuTask, source: str) -> None:
+    def _load(self, zygote: GpuZygote, task: GpuTask, source: str, backend: str) -> None:
         """Fork a child, import, construct, give it inputs and parameters."""
         with self._spent("start"):
-            zygote.begin(self._limits())
-            zygote.ask("start", self.settings.device)
+            zygote.begin(self._limits(), "start", self.settings.device, task.reference.flags)
+            zygote.settle()
+        if self.settings.own_work:
+            self._honesty.arrange(zygote, backend)
         with self._spent("import"):
             zygote.ask("import", source)
-            init = task.reference.init
-            tree = ["list", [["list", [_plain(part) for part in init[0]]],
-                             ["dict", {name: _plain(part) for name, part in init[1].items()}]]]  # fmt: skip
-            zygote.ask("construct", tree)
-        self._share(zygote, "inputs", task.arena)
-        zygote.ask("inputs", task.input_trees())
-        zygote.ask("state", task.state_trees(), task.reference.built.required)
+            if self.settings.own_work:
+                self._honesty.imported(zygote, self.settings.wall_s)
+            gpu_correct.construct(zygote, task)
 
-    @staticmethod
-    def _share(zygote: GpuZygote, name: str, arena: Any) -> None:
-        descriptor = arena.descriptor()
-        try:
-            zygote.ask("memory", name, arena.nbytes, descriptors=(descriptor,))
-        finally:
-            os.close(descriptor)
+    def _share(self, zygote: GpuZygote, name: str, arena: Any) -> None:
+        gpu_correct.share(zygote, name, arena)
+        if self._out is not None and self._out.arena is arena:
+            self._out.bind(zygote, self._turns)
+        self.accounts.arenas_gb[f"{name} of the candidate"] = arena.nbytes / 1e9
 
     def _drop_output(self) -> None:
         if self._out is not None:
             self._out.close()
             self._out = None
 
-    def _correct(self, task: GpuTask, candidate: str) -> tuple[list[list[Samples]], Finding | None, list[torch.Tensor]]:
+    def _correct(
+        self, task: GpuTask, candidate: str, backend: str
+    ) -> tuple[list[list[Samples]], Finding | None, list[torch.Tensor]]:
         """Three calls; samples per set for the timed calls, or what is wrong."""
         self._drop_output()
-        self._out = Outputs(self.settings.device, task.reference.outputs)
-        self._load(self._candidates, task, candidate)
-        self._share(self._candidates, "out", self._out.arena)
-        places = [
-            torch.randint(0, max(1, t.numel()), (MAX_PLACES,), device=self.settings.device)
-            for t in task.reference.outputs
-        ]
-        samples: list[list[Samples]] = []
-        # The first set's memory again with other values before the second set: what is remembered by address is wrong.
-        for number, (which, note) in enumerate(((0, ""), (0, "with new values in place"), (1, "of the second set"))):
-            if number == 1:
-                task.scale_in_place()
-            found, finding = self._call(task, which, places, note)
-            if finding is not None:
-                return [], finding, places
-            samples.append(found)
-        return samples[1:], None, places
+        reference = task.reference
+        buffers = {name: reference.built.base[name] for name in reference.changed_buffers}
+        split = reference.split if task.lean else None
+        self._out = Outputs(self.settings.device, reference.outputs, split=split, buffers=buffers)
+        self._load(self.candidates, task, candidate, backend)
+        self._share(self.candidates, "out", self._out.arena)
+        calls = gpu_correct.Calls(task, self.candidates, self._out, self._spent)
+        samples, finding = calls.all()
+        if finding is None and self._hidden is not None:
+            with self._spent("hidden"):
+                finding = self._hidden.check(self.candidates, self._spent)
+        self.flags["candidate"] = self.candidates.ask("precision") if finding is None else None
+        return samples, finding, calls.places
 
-    def _call(
-        self, task: GpuTask, which: int, places: list[torch.Tensor], note: str
-    ) -> tuple[list[Samples], Finding | None]:
-        child, reference = self._candidates, task.reference
-        with self._spent("call"):
-            child.ask("state", task.state_trees(), reference.built.required)
-            structure, kinds = _checked_answer(child.ask("call", which, reference.training, False))
-        wanted = [[str(t.dtype).removeprefix("torch."), list(t.shape), torch.device(task.device).type]
-                  for t in reference.outputs]  # fmt: skip
-        if not _same_structure(structure, reference.structure):
-            text = "forward returned another nesting of tensors than Model does"
-            return [], Finding(stage="correctness", category="wrong_structure", headline=text)
-        if kinds != wanted:
-            return [], _types_differ(kinds, wanted)
-        assert self._out is not None
-        with self._spent("wait"), lease(self.settings.device):
-            with self._spent("copy"):
-                outputs = self._out.poison()
-                child.ask("take", self._out.whole_trees())
-                child.ask("free")
-            with self._spent("compare"):
-                if not task.intact():
-                    text = "forward changed its inputs"
-                    return [], Finding(stage="correctness", category="input_mutated", headline=text)
-                finding, samples = reference.check(task.values(which), outputs, places, note and f"Inputs {note}.")
-                task.idle()
-        return samples, finding
+    def _after(self, task: GpuTask) -> Finding | None:
+        """What timed calls left: switches as they were, inputs as they were."""
+        finding = gpu_correct.flags_differ(self.candidates, task.reference.flags)
+        self.accounts.note_child("candidate", self.candidates.ask("held"))
+        self.accounts.note_child("baseline", self.baselines.ask("held"))
+        self.flags["baseline"] = self.baselines.ask("precision")
+        if finding is None and (touched := task.touched()) is not None:
+            finding = Finding(
+                stage="timing", category="input_mutated", headline=f"a timed call changed its input {touched}"
+            )
+        return finding
 
-    def _failure(self, failure: ChildFailed) -> Finding:
-        phase = {"import": "import", "construct": "construct", "start": "start"}.get(failure.doing, "forward")
-        stage = diagnosis._stage(phase)
-        doing = diagnosis._DOING[phase]
-        if failure.timed_out:
-            headline = f"stopped after {self.settings.wall_s:g} s while {doing}"
-            return Finding(stage=stage, category="timeout", headline=headline)
-        if failure.error is None:
-            code = failure.code or 0
-            name = signal.Signals(-code).name if code < 0 else f"exit {code}"
-            return Finding(stage=stage, category="crash", headline=f"the process ended ({name}) while {doing}")
-        plain = {"type": "Exception", "message": "", "line": 0, "code": "", **failure.error, "phase": phase}
-        try:
-            error = msgspec.convert(plain, diagnosis.ErrorFrame)
-        except msgspec.ValidationError as reason:
-            return Finding(stage=stage, category="tampering", headline=f"an answer that is none of ours: {reason}")
-        if "out of memory" in error.message and "CUDA" in error.message:
-            return Finding(stage=stage, category="memory", headline=error.message[:300], line=error.line)
-        if "illegal memory access" in error.message or "misaligned address" in error.message:
-            text = "a kernel touched memory that is not its own"
-            return Finding(stage="launch", category="out_of_bounds", headline=text, detail=error.message[:200])
-        return diagnosis.error_finding(error, (), self.settings.memory_mb)
+    # --- what is not the candidate's fault ---
+
+    def _baseline_failed(self, task: GpuTask, failure: ChildFailed, key: str) -> Verdict:
+        """The task's own module failed beside this candidate: for want of memory, or for a reason of its own."""
+        self._clock.forget()
+        needs = task.needs.describe()
+        message = str((failure.error or {}).get("message", "")) or str(failure)
+        if gpu_faults.out_of_memory(RuntimeError(message)):
+            if self._greedy(task):
+                return self._was_greedy(task, key)
+            raise DoesNotFitError(self._no_room(needs))
+        raise TaskError(f"task {task.name}: the eager baseline failed: {message[:200]}")
+
+    def _greedy(self, task: GpuTask) -> bool:
+        return self._held_gb > GREEDY * task.needs.total / 1e9 + 2
+
+    def _was_greedy(self, task: GpuTask, key: str) -> Verdict:
+        text = f"the candidate kept {self._held_gb:.1f} GB of device memory, too little was left to judge it"
+        detail = f"On this GPU {task.needs.describe()}."
+        return _failed(key, Finding(stage="launch", category="memory", headline=text, detail=detail))
+
+    def _own_trouble(self, task: Task, prepared: GpuTask | None, key: str, error: Exception) -> Verdict:
+        """An error of this process's own: the task is too large, or this process's context is lost."""
+        if gpu_faults.out_of_memory(error):
+            if prepared is not None and self._greedy(prepared):
+                return self._was_greedy(prepared, key)
+            needs = prepared.needs.describe() if prepared is not None else f"task {task.task_id}: {error}"
+            text = self._no_room(needs)
+            self._forget()
+            if prepared is None:  # no candidate was there yet: it will never fit
+                self._refused[task.source] = text
+            raise DoesNotFitError(text) from None
+        if gpu_faults.broken(error):
+            self.broken = f"this judge's own CUDA context is lost, replace its process: {str(error)[:200]}"
+            return _infra(key, self.broken)
+        raise TaskError(f"task {task.task_id} does not run: {type(error).__name__}: {str(error)[:200]}") from error
+
+    def _no_room(self, needs: str) -> str:
+        there = ""
+        if self.settings.device != "cpu":
+            there = f" of {torch.cuda.get_device_properties(self.settings.device).total_memory / 1e9:.0f} GB"
+        return f"too large for this device{there}: {needs}; use a smaller profile than {self.settings.profile!r}"
 
     # --- clocks ---
 
     def _measure(self, task: GpuTask, key: str, samples: list[list[Samples]], places: list[torch.Tensor]) -> Verdict:
         assert self._out is not None
-        with self._spent("baseline"):
-            if not self._baselines.running:
-                self._load(self._baselines, task, task.source + "\n\nModelNew = Model\n")
-                self._base = Outputs(self.settings.device, task.reference.outputs, whole=False)
-                self._share(self._baselines, "out", self._base.arena)
-                self._baselines.deadline = time.monotonic() + BASELINE_S
-            assert self._base is not None
-            clock = Clock(self.settings, self._baselines, self._base, self._rng)
-            clock.prepare(task, self._timed)
-        with self._spent("lease"), lease(self.settings.device, alone=True):
-            result = clock.measure(task, self._candidates, self._out, samples, places)
-            if not isinstance(result, Finding) and not result.steady:
-                result = clock.measure(task, self._candidates, self._out, samples, places)
-        if isinstance(result, Finding):
-            return _failed(key, result)
-        self.measured = result
-        text = (
-            f"correct: {result.speedup:.2f}x over eager PyTorch (at least {result.speedup_low:.2f}x)\n"
-            f"{result.runtime_ms:.4g} ms, eager {result.baseline_ms:.4g} ms; "
-            f"{100 * result.roofline_share:.0f} % of what the GPU allows ({result.floor_ms:.4g} ms)."
-        )
-        return Verdict(
-            candidate_key=key, kind="pass", tier="gpu", compiled=True, correct=True, feedback=text,
-            speed_kind="measured", speedup=round(result.speedup, 4), speedup_low=round(result.speedup_low, 4),
-            runtime_ms=result.runtime_ms, baseline_ms=result.baseline_ms,
-        )  # fmt: skip
+        found = self._clock.verdict(task, key, self.candidates, self._out, samples, places)
+        return _failed(key, found) if isinstance(found, Finding) else found
 
     # --- tasks ---
 
     def _prepare(self, task: Task) -> GpuTask:
         if self._task is not None and self._task[0] == task.source:
             return self._task[1]
+        if task.source in self._refused:
+            raise DoesNotFitError(self._refused[task.source])
         self._forget()
         settings = self.settings
         try:
-            prepared = GpuTask(task.source, task.name, settings.profile, settings.device, settings.part_elements)
+            prepared = GpuTask(
+                task.source, task.name, settings.profile, settings.device, settings.part_elements,
+                huge_bytes=self._huge_bytes, lean_bytes=self._lean_bytes,
+            )  # fmt: skip
         except TaskError:
             raise
         except Exception as error:  # the task's own code may raise anything
+            if gpu_faults.out_of_memory(error) or gpu_faults.broken(error):
+                raise
             raise TaskError(f"task {task.task_id} does not run: {type(error).__name__}: {error}") from error
         self._task = (task.source, prepared)
+        self._hidden = HiddenSizes(prepared, settings.profile)
+        self._turns.lean = prepared.lean
+        self.accounts.arenas_gb = {"inputs": prepared.arena.nbytes / 1e9}
         return prepared
 
     def _forget(self) -> None:
-        if self._baselines.running:
-            self._baselines.end()
-        if self._base is not None:
-            self._base.close()
-            self._base = None
+        self._clock.forget()
         if self._task is not None:
             self._task[1].close()
-            self._task = None
-            if self.settings.device != "cpu":
-                torch.cuda.empty_cache()
+            self._task = self._hidden = None
+        self._turns.lean = False
+        if self.settings.device != "cpu" and not self.broken:
+            torch.cuda.empty_cache()
 
-    @contextlib.contextmanager
-    def _spent(self, name: str) -> Iterator[None]:
-        started = time.monotonic()
-        gpu = self.settings.device != "cpu"
-        if gpu:
-            torch.cuda.reset_peak_memory_stats()
-        try:
-            yield
-        finally:
-            self.spent_s[name] = self.spent_s.get(name, 0.0) + time.monotonic() - started
-            if gpu:
-                self.peak_gb[name] = max(self.peak_gb.get(name, 0.0), torch.cuda.max_memory_allocated() / 1e9)
-
-
-def _plain(value: Any) -> list[Any]:
-    if isinstance(value, (list, tuple)):
-        return ["list" if isinstance(value, list) else "tuple", [_plain(part) for part in value]]
-    if isinstance(value, dict):
-        return ["dict", {str(key): _plain(part) for key, part in value.items()}]
-    return ["value", value]
-
-
-def _checked_answer(answer: Any) -> tuple[Any, list[Any]]:
-    if not isinstance(answer, list) or len(answer) != 2 or not isinstance(answer[1], list):
-        raise ChildFailed("call", error={"type": "Garbled", "message": "no answer of ours"})
-    return answer[0], answer[1]
-
-
-def _same_structure(got: Any, wanted: Any) -> bool:
-    """Whether the child's word for its output's nesting is the reference's; what is not a tensor counts too."""
-    try:
-        return compare._shape_of(got) == compare._shape_of(wanted) and not compare._values_differ(got, wanted)
-    except (TypeError, ValueError, KeyError, IndexError, AttributeError, RecursionError):
-        return False
-
-
-def _types_differ(got: list[Any], wanted: list[Any]) -> Finding:
-    for number, (mine, right) in enumerate(zip(got, wanted, strict=False)):
-        for index, (what, category) in enumerate((("dtype", "wrong_dtype"), ("shape", "wrong_shape"),
-                                                  ("device", "wrong_type"))):  # fmt: skip
-            if mine[index] != right[index]:
-                text = f"output {number} has {what} {mine[index]}, wanted {right[index]}"
-                return Finding(stage="correctness", category=category, headline=text)
-    text = f"forward returned {len(got)} tensors, wanted {len(wanted)}"
-    return Finding(stage="correctness", category="wrong_structure", headline=text)
+    def _spent(self, name: str) -> contextlib.AbstractContextManager[None]:
+        return self.accounts.phase(name)
 
 
 def _failed(key: str, finding: Finding, tier: Any = "gpu") -> Verdict:
@@ -327,3 +369,7 @@ def _failed(key: str, finding: Finding, tier: Any = "gpu") -> Verdict:
         candidate_key=key, kind=finding.kind, tier=tier, stage=finding.stage, category=finding.category,
         compiled=finding.stage in ("correctness", "timing"), feedback=feedback_text(finding),
     )  # fmt: skip
+
+
+def _infra(key: str, text: str, category: str = "infra") -> Verdict:
+    return Verdict(candidate_key=key, kind="infra", tier="gpu", stage="load", category=category, feedback=text[:400])

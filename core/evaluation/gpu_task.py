@@ -1,9 +1,12 @@
-"""One task on one GPU: its reference, its arena of inputs, and a clean child that runs the eager baseline.
+"""One task on one GPU: its reference, and the arena with its input sets, parameters and constructor's tensors.
 
-The arena holds input sets and parameters, nothing else, and is mapped by the candidate's child and the baseline's; what
-right outputs look like is never in it. Private masters of the inputs stay in this process. `renew` draws new secret
-values for a candidate. Two sets rotate in timed calls, with different values; where one set is larger than
-`HUGE_BYTES`, the second one is the same memory some elements further on, so that 1.6 G elements are held once.
+The arena holds nothing else and is mapped by the candidate's child and the baseline's; what right outputs look like is
+never in it. `renew` draws new secret values for a candidate. Two sets rotate in timed calls, with different values.
+Where one set is larger than `HUGE_BYTES`, no master of it is kept (gpu_inputs.Sealed), and the second set is the same
+memory some elements further on, as far as its tensors are floating point: 1.6 G elements are held once.
+
+Memory while a huge task is prepared: the arena, what get_inputs() needs itself, and one padded tensor. Afterwards the
+arena alone.
 """
 
 import os
@@ -13,81 +16,109 @@ from typing import Any
 import msgspec
 import torch
 
-from core.evaluation import device_memory, draws, host_memory, trees
+from core.evaluation import device_memory, draws, gpu_inputs, host_memory, trees
 from core.evaluation.aten_costs import tensors_in
 from core.evaluation.device_memory import Spec
-from core.evaluation.device_reference import DeviceReference
+from core.evaluation.device_reference import PART_ELEMENTS, DeviceReference
+from core.evaluation.gpu_inputs import Held, Inputs, Sealed, Sums
+from core.evaluation.gpu_places import Place, encode, padded
 from core.tasks.format import TaskError
 
 HUGE_BYTES = 2**30
+LEAN_BYTES = 2**31
+"""Inputs and outputs beyond this: children give memory back when it is not their turn, outputs are taken in parts."""
 SETS = 2
+PAD = 64 * 512
+"""Bytes behind a huge tensor's end: what the shifted set reads there."""
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """A tensor in a named arena."""
+class Needs(msgspec.Struct, frozen=True, kw_only=True):
+    """Device memory of the task itself, in bytes."""
 
-    arena: str
-    spec: Spec
+    inputs: int
+    outputs: int
+    state: int
 
-    def tree(self) -> list[Any]:
-        spec = self.spec
-        return ["tensor", self.arena, spec.offset, spec.dtype, list(spec.shape), list(spec.stride)]
+    @property
+    def total(self) -> int:
+        return self.inputs + self.outputs + self.state
 
-
-def encode(value: Any, places: dict[int, Place]) -> Any:
-    """A nested value for the wire; `places` by id() of its tensors."""
-    if isinstance(value, torch.Tensor):
-        return places[id(value)].tree()
-    if isinstance(value, (list, tuple)):
-        kind = "list" if isinstance(value, list) else "tuple"
-        return [kind, [encode(part, places) for part in value]]
-    if isinstance(value, dict):
-        return ["dict", {str(key): encode(part, places) for key, part in value.items()}]
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return ["value", value]
-    raise TaskError(f"inputs hold a {type(value).__name__}, which does not travel to a candidate")
+    def describe(self) -> str:
+        parts = f"inputs {self.inputs / 1e9:.1f}, parameters {self.state / 1e9:.1f}, outputs {self.outputs / 1e9:.1f}"
+        return f"the task itself needs {self.total / 1e9:.1f} GB ({parts})"
 
 
 class GpuTask:
     """A task's tensors on the device, between candidates."""
 
-    def __init__(self, source: str, name: str, profile: str, device: str, part_elements: int) -> None:
+    def __init__(
+        self, source: str, name: str, profile: str, device: str, part_elements: int = PART_ELEMENTS,
+        sizes: dict[str, int] | None = None, huge_bytes: int = HUGE_BYTES, lean_bytes: int = LEAN_BYTES,
+        arena_name: str = "inputs",
+    ) -> None:  # fmt: skip
+        self.arena_name = arena_name
         self.device, self.source, self.name = device, source, name
-        self.reference = DeviceReference(source, name, profile, device, part_elements)
-        if tensors_in(self.reference.init):
-            raise TaskError(f"task {name}: constructor arguments that are tensors are not for the GPU tier yet")
+        self.reference = DeviceReference(source, name, profile, device, part_elements, sizes)
         inputs = self.reference.inputs(_seed())
         self.reference.learn(inputs)
         tensors = tensors_in(inputs)
-        self.input_bytes = sum(tensor.nbytes for tensor in tensors)
-        self.output_bytes = sum(tensor.numel() * tensor.element_size() for tensor in self.reference.outputs)
-        state = self.reference.built.base
-        floats = bool(tensors) and all(t.is_floating_point() and t.is_contiguous() for t in tensors)
-        self.huge = self.input_bytes > HUGE_BYTES and floats
-        self._shift = 512 * random.SystemRandom().randrange(1, 64) if self.huge else 0
-        self._specs: list[list[Spec]] = []
-        end = 0
-        for number in range(SETS):
-            if self.huge and number:
-                moved = [msgspec.structs.replace(spec, offset=spec.offset + self._shift) for spec in self._specs[0]]
-                self._specs.append(moved)
-                continue
-            if self.huge:
-                padded, end = _padded(tensors, 64 * 512)
-                self._specs.append(padded)
-            else:
-                specs, end = device_memory.layout(tensors, end)
-                self._specs.append(specs)
-        held = list(state.values())
-        self._state_specs, end = device_memory.layout(held, end)
+        state = {**self.reference.built.base, **_attributes(self.reference.built.plain)}
+        self.needs = Needs(
+            inputs=sum(gpu_inputs.flat(t).numel() * t.element_size() for t in tensors),
+            outputs=sum(tensor.numel() * tensor.element_size() for tensor in self.reference.outputs),
+            state=sum(tensor.numel() * tensor.element_size() for tensor in state.values()),
+        )
+        # What a module changes is compared with its masters, and put back from copies.
+        self.huge = self.needs.inputs > huge_bytes and not self.reference.mutated
+        self.lean = self.needs.inputs + self.needs.outputs > lean_bytes
+        self._shifts = [self._shift_of(tensor) for tensor in tensors]
+        self._template = trees.mapped(
+            inputs, lambda x: torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
+        )
+        self._specs, end = self._lay_out(tensors)
+        self._state_specs, end = device_memory.layout(
+            [torch.empty(t.shape, dtype=t.dtype, device="meta") for t in state.values()], end
+        )
+        init = tensors_in(self.reference.init)
+        self._init_specs, end = device_memory.layout(init, end)
         self._names = list(state)
+        del inputs, tensors
+        self.give_back()
         self.arena = host_memory.create(device, end)
-        self.sets: list[Any] = []
-        """Private masters: [args, kwargs] of every set."""
         self._shared = [[self.arena.tensor(spec) for spec in specs] for specs in self._specs]
         self._shared_state = [self.arena.tensor(spec) for spec in self._state_specs]
-        del inputs, tensors
+        for spec, tensor in zip(self._init_specs, init, strict=True):
+            gpu_inputs.flat(self.arena.tensor(spec)).copy_(gpu_inputs.flat(tensor))
+        self.sets: list[Inputs] = []
+        self._sums = Sums(device) if self.huge else None
         self.renew()
+
+    @property
+    def input_bytes(self) -> int:
+        return self.needs.inputs
+
+    @property
+    def output_bytes(self) -> int:
+        return self.needs.outputs
+
+    def _shift_of(self, tensor: torch.Tensor) -> int:
+        """Elements by which the second set of a huge task lies further on; 0 where values must stay where they are."""
+        moves = self.huge and tensor.is_floating_point() and tensor.is_contiguous() and tensor.nbytes > PAD
+        return 512 * random.SystemRandom().randrange(1, 64) // tensor.element_size() if moves else 0
+
+    def _lay_out(self, tensors: list[torch.Tensor]) -> tuple[list[list[Spec]], int]:
+        if not self.huge:
+            first, end = device_memory.layout(tensors)
+            second, end = device_memory.layout(tensors, end)
+            return [first, second], end
+        first, end = padded(tensors, PAD)
+        moved = [
+            msgspec.structs.replace(spec, offset=spec.offset + shift * tensor.element_size())
+            for spec, shift, tensor in zip(first, self._shifts, tensors, strict=True)
+        ]
+        return [first, moved], end
+
+    # --- values ---
 
     def renew(self) -> None:
         """New secret values in all sets and parameters; the reference has them too."""
@@ -96,92 +127,131 @@ class GpuTask:
         state = draws.perturbed(base, self.reference.built.parameters, generator)
         state = {name: tensor.to(self.device) for name, tensor in state.items()}
         self.reference.load(state)
-        for held, tensor in zip(self._shared_state, state.values(), strict=True):
+        everything = [*state.values(), *self.reference.built.plain.values()]
+        for held, tensor in zip(self._shared_state, everything, strict=True):
             held.copy_(tensor)
-        self._state = state
-        self.sets = []
-        for number in range(SETS):
-            if self.huge and number:
-                continue
-            made = self.reference.inputs(_seed())
-            self.sets.append(self._changed(made) if number else made)
-        self.refill()
+        if self.huge:
+            self._write_sealed(self._made())
+        else:
+            self.sets = [Held(self._made()), Held(gpu_inputs.changed(self._made()))]
+            self.refill()
+        self.give_back()
 
-    def _changed(self, inputs: Any) -> Any:
-        scale = 0.6 + 0.8 * random.SystemRandom().random()
+    def scale_in_place(self) -> None:
+        """Other values in the first set's memory: what was remembered by address is wrong now."""
+        if self.huge:
+            self.sets = []
+            self._write_sealed(gpu_inputs.changed(self._made()))
+        else:
+            self.sets[0] = Held(gpu_inputs.changed(self.sets[0].whole()))
+            self.refill()
+        self.give_back()
 
-        def change(tensor: torch.Tensor) -> torch.Tensor:
-            wide = tensor.is_floating_point() and tensor.numel() > 8
-            return tensor.mul_(scale) if wide and not trees.overlaps(tensor) else tensor
+    def _made(self) -> Any:
+        """Fresh inputs. Numbers among them are those that were made first."""
+        made = self.reference.inputs(_seed())
+        found, wanted = tensors_in(made), tensors_in(self._template)
+        if [(t.shape, t.stride(), t.dtype) for t in found] != [(t.shape, t.stride(), t.dtype) for t in wanted]:
+            raise TaskError(f"task {self.name}: get_inputs() gives other shapes at every call; fix its sizes")
+        tensors = iter(found)
+        return trees.mapped(self._template, lambda _: next(tensors))
 
-        return trees.mapped(inputs, change)
+    def _write_sealed(self, made: Any) -> None:
+        assert self._sums is not None
+        split = self.reference.split
+        sealed = [Sealed(self._tree(number), split, self._sums) for number in range(SETS)]
+        self.sets = [*sealed]
+        tensors = tensors_in(made)
+        del made
+        for number, spec in enumerate(self._specs[0]):
+            tensor, tensors[number] = tensors[number], torch.empty(0)
+            elements = gpu_inputs.flat(tensor)
+            size, pad = elements.numel(), PAD // tensor.element_size() if self._shifts[number] else 0
+            private = torch.empty(size + pad, dtype=tensor.dtype, device=self.device)
+            private[:size].copy_(elements)
+            private[size:].copy_(elements[:pad])
+            del tensor, elements
+            whole = msgspec.structs.replace(spec, shape=(size + pad,), stride=(1,))
+            self.arena.tensor(whole).copy_(private)
+            for which, shift in enumerate((0, self._shifts[number])):
+                sealed[which].note(number, private.as_strided(spec.shape, spec.stride, shift))
+            del private
+        self.idle()
+
+    def _tree(self, number: int) -> Any:
+        shared = iter(self._shared[number])
+        return trees.mapped(self._template, lambda _: next(shared))
 
     def refill(self) -> None:
         """The masters' bytes into the arena: what a child wrote there is gone."""
         for number, inputs in enumerate(self.sets):
-            for held, tensor in zip(self._shared[number], tensors_in(inputs), strict=True):
-                held.copy_(tensor)
-        if self.huge:  # behind a tensor's end: what the shifted set reads there
-            for spec in self._specs[0]:
-                tail = msgspec.structs.replace(
-                    spec, offset=spec.offset + spec.nbytes, shape=(self._shift // 4,), stride=(1,), dtype="float32"
-                )
-                self.arena.tensor(tail).normal_()
+            if isinstance(inputs, Held):
+                for held, tensor in zip(self._shared[number], tensors_in(inputs.tree), strict=True):
+                    gpu_inputs.flat(held).copy_(gpu_inputs.flat(tensor))
         self.idle()
 
-    def values(self, number: int) -> Any:
-        """[args, kwargs] of a set as a child finds them."""
-        if number < len(self.sets):
-            return self.sets[number]
-        shared = iter(self._shared[number])
-        return trees.mapped(self.sets[0], lambda _: next(shared))
+    def values(self, number: int) -> Inputs:
+        """A set as a child finds it."""
+        return self.sets[number]
 
-    def intact(self) -> bool:
-        """Whether the arena's inputs are still the masters'."""
-        return all(
-            torch.equal(held, tensor) or bool(tensor.isnan().any())
-            for number, inputs in enumerate(self.sets)
-            for held, tensor in zip(self._shared[number], tensors_in(inputs), strict=True)
-        )
+    def touched(self) -> int | None:
+        """The first input that is not as it was written, of those that the module leaves alone; huge ones are looked at
+        in comparing (Sealed)."""
+        for number, inputs in enumerate(self.sets):
+            if not isinstance(inputs, Held):
+                continue
+            for index, (held, tensor) in enumerate(zip(self._shared[number], tensors_in(inputs.tree), strict=True)):
+                mine, right = gpu_inputs.flat(held), gpu_inputs.flat(tensor)
+                same = torch.equal(mine.view(torch.uint8), right.view(torch.uint8)) if mine.numel() else True
+                if index not in self.reference.mutated and not same:
+                    return index
+        return None
 
-    def scale_in_place(self) -> None:
-        """Other values in the first set's memory: what was remembered by address is wrong now."""
-        self.sets[0] = self._changed(self.sets[0])
-        self.refill()
+    def mutated_inputs(self, number: int) -> list[torch.Tensor]:
+        """Copies of the inputs that the module changes, as the latest call on set `number` left them."""
+        return [self._shared[number][index].clone() for index in self.reference.mutated]
+
+    # --- for the wire ---
 
     def input_trees(self) -> list[Any]:
         """What `inputs` of a child takes."""
         found = []
-        for number, specs in enumerate(self._specs):
-            value = self.values(number)
-            places = {id(t): Place(arena="inputs", spec=spec) for t, spec in zip(tensors_in(value), specs, strict=True)}
-            found.append([encode(list(value[0]), places), encode(value[1], places)])
+        for specs in self._specs:
+            places = iter([Place(arena=self.arena_name, spec=spec) for spec in specs])
+            args, kwargs = self._template
+            found.append([encode(list(args), places), encode(kwargs, places)])
         return found
+
+    def init_tree(self) -> Any:
+        """What `construct` of a child takes."""
+        places = iter([Place(arena=self.arena_name, spec=spec) for spec in self._init_specs])
+        return encode(self.reference.init, places)
 
     def state_trees(self) -> dict[str, Any]:
         return {
-            name: Place(arena="inputs", spec=spec).tree()
+            name: Place(arena=self.arena_name, spec=spec).tree()
             for name, spec in zip(self._names, self._state_specs, strict=True)
         }
+
+    # --- the device ---
 
     def idle(self) -> None:
         if self.device != "cpu":
             torch.cuda.synchronize()
+
+    def give_back(self) -> None:
+        """Memory that this process holds unused, back to the device, where children need it."""
+        if self.device != "cpu" and self.lean:
+            torch.cuda.empty_cache()
 
     def close(self) -> None:
         self.sets, self._shared, self._shared_state = [], [], []
         self.arena.close()
 
 
-def _padded(tensors: list[torch.Tensor], pad: int) -> tuple[list[Spec], int]:
-    """As `layout`, with `pad` bytes behind every tensor."""
-    specs: list[Spec] = []
-    end = 0
-    for tensor in tensors:
-        found, end = device_memory.layout([tensor], end)
-        specs += found
-        end += pad
-    return specs, end
+def _attributes(plain: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Tensors that a module holds as ordinary attributes, under names that no parameter has."""
+    return {f"={name}": tensor for name, tensor in plain.items()}
 
 
 def _seed() -> int:

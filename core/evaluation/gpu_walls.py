@@ -18,6 +18,16 @@ def devices() -> list[str]:
     return sorted(path for path in wanted if os.path.exists(path) and path.removeprefix("/dev/nvidia") != "")
 
 
+def one_gpu(number: int) -> dict[str, str]:
+    """What to add to the environment of worker `number`, so that it sees one of the visible GPUs: they go round."""
+    shown = [part.strip() for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if part.strip()]
+    if not shown:
+        files = glob.glob("/dev/nvidia[0-9]*")
+        shown = sorted((path.removeprefix("/dev/nvidia") for path in files), key=int)
+    chosen = {"CUDA_VISIBLE_DEVICES": shown[number % len(shown)]} if shown else {}
+    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **chosen}
+
+
 @cache
 def library_folder() -> str:
     """Where the driver's libcuda.so.1 lies; empty without one."""

@@ -18,7 +18,11 @@ MOST_BYTES = 16 * 2**20
 
 
 class WireClosed(EOFError):
-    """The other side is gone, or what it sent is no message."""
+    """The other side is gone."""
+
+
+class WireGarbled(WireClosed):
+    """What the other side sent is no message."""
 
 
 class Wire:
@@ -44,14 +48,18 @@ class Wire:
             while 0 < len(head) < 4:
                 head += self._some(4 - len(head))
             length = int.from_bytes(head, "little")
-            if len(head) < 4 or length > MOST_BYTES:
-                raise WireClosed(f"{len(head)} bytes of a head, {length} bytes announced")
+            if not head:
+                raise WireClosed("the other side is gone")
+            if not 0 < length <= MOST_BYTES:
+                raise WireGarbled(f"{length} bytes announced")
             body = bytearray()
             while len(body) < length:
                 body += self._some(length - len(body))
             return msgspec.msgpack.decode(body), descriptors
-        except (ConnectionResetError, msgspec.DecodeError) as error:
+        except ConnectionResetError as error:
             raise WireClosed(str(error)) from None
+        except (msgspec.DecodeError, RecursionError, ValueError) as error:
+            raise WireGarbled(str(error)) from None
 
     def _some(self, most: int) -> bytes:
         data = self._end.recv(min(most, 1 << 20))

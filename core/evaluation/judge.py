@@ -97,6 +97,9 @@ class Judge:
         for zygote in self._zygotes:
             zygote.stop()
 
+    def rest(self) -> None:
+        """Between two candidates; there is nothing to tidy up."""
+
     def judge(self, task: Task, candidate: str, key: str) -> Verdict:
         """The verdict; never raises for anything that a task or a candidate does."""
         started = time.monotonic()
@@ -114,7 +117,7 @@ class Judge:
             finding = Finding(stage="load", category="unsupported", headline=str(error), kind="unsupported")
             return self._failed(key, finding, screens)
         except TaskError as error:
-            return self._infra(key, str(error))
+            return self._infra(key, str(error), "task_error")
         trouble = ""
         for attempt in range(self.settings.retries + 1):
             if attempt:
@@ -253,8 +256,8 @@ class Judge:
         )
 
     @staticmethod
-    def _infra(key: str, text: str) -> Verdict:
-        return Verdict(candidate_key=key, kind="infra", stage="load", category="infra", feedback=text[:400])
+    def _infra(key: str, text: str, category: str = "infra") -> Verdict:
+        return Verdict(candidate_key=key, kind="infra", stage="load", category=category, feedback=text[:400])
 
 
 def job(candidate: str, backend: str, drawn: Drawn, ghost: int, most: int) -> tuple[dict[str, Any], list[bytes]]:

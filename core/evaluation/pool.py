@@ -5,10 +5,10 @@
     verdict = await pool.judge(task, candidate, key)
     await pool.stop()
 
-N trusted worker processes, each with its own zygote. `judge` waits for a free worker, never blocks the loop and never
-raises for what a candidate does. A worker that dies is restarted and the candidate tried again, `settings.retries`
-times; then the verdict is `infra`. A call that is cancelled costs its worker, which is restarted: its answer has no
-reader.
+N trusted worker processes, each with its own zygote; on GPUs they take the visible ones in turn. `judge` waits for a
+free worker, never blocks the loop and never raises for what a candidate does. A worker that dies is restarted and the
+candidate tried again, `settings.retries` times; then the verdict is `infra`. A call that is cancelled costs its worker,
+which is restarted: its answer has no reader.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from core.evaluation import worker
+from core.evaluation import gpu_walls, worker
 from core.evaluation.settings import JudgeSettings
 from core.evaluation.verdict import Verdict
 from core.tasks.task import Task
@@ -34,6 +34,10 @@ _REPLY = msgspec.msgpack.Decoder(worker.Reply)
 
 class JudgeError(RuntimeError):
     """No worker can judge under these settings on this machine; the text says why."""
+
+
+class JudgeUnfit(JudgeError):
+    """The machine can't judge now (its GPU is unfit); the candidate was not judged and may go elsewhere."""
 
 
 class _Worker:
@@ -66,7 +70,12 @@ class _Worker:
         self._process = subprocess.Popen(  # noqa: ASYNC220
             command,
             pass_fds=[theirs.fileno()],
-            env={**_without_secrets(), "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
+            env={
+                **_without_secrets(),
+                "PYTHONPATH": os.pathsep.join(paths),
+                "OMP_NUM_THREADS": "1",
+                **(gpu_walls.one_gpu(self._slot) if self._settings.on_gpu else {}),
+            },
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )
@@ -90,6 +99,8 @@ class _Worker:
         self._writer.write(worker.pack(request))
         await self._writer.drain()
         reply = await asyncio.wait_for(self._receive(), timeout_s)
+        if isinstance(reply, worker.Unfit):
+            raise JudgeUnfit(reply.reason)
         assert isinstance(reply, worker.Answer)
         return reply.verdict
 
@@ -150,7 +161,7 @@ class JudgePool:
         return hello.walls if hello else ""
 
     async def judge(self, task: Task, candidate: str, key: str) -> Verdict:
-        """One terminal verdict; waits while all workers are busy."""
+        """One terminal verdict; waits while all workers are busy. Raises JudgeUnfit."""
         self._waiting += 1
         try:
             one = await self._free.get()
@@ -172,7 +183,8 @@ class JudgePool:
     async def _judge_with(self, one: _Worker, request: worker.Request) -> Verdict:
         settings = self.settings
         # A zygote's restart and the task's own references come on top of the candidate's time.
-        timeout_s = (settings.retries + 1) * (settings.wall_s + settings.compile_wall_s + 60.0) + 60.0
+        one_s = settings.wall_s + settings.compile_wall_s + (settings.gpu_wall_s if settings.on_gpu else 0.0)
+        timeout_s = (settings.retries + 1) * (one_s + 60.0) + 60.0
         trouble = ""
         for _ in range(settings.retries + 1):
             try:
@@ -181,6 +193,8 @@ class JudgePool:
                     self._restarts += 1
                     await one.start()
                 return await one.ask(request, timeout_s)
+            except JudgeUnfit:
+                raise
             except (OSError, EOFError, TimeoutError, JudgeError, msgspec.DecodeError) as error:
                 trouble = f"{type(error).__name__}: {error}"
                 await one.stop()

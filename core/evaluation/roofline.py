@@ -11,6 +11,7 @@ Not modelled: occupancy, block sizes, coalescing within a sector, tail effects, 
 flops count at the same peak on both sides, so that TF32 against strict float32 earns nothing.
 """
 
+import re
 from collections.abc import Iterable
 
 import msgspec
@@ -28,18 +29,47 @@ class Roofline(msgspec.Struct, frozen=True, kw_only=True):
     """float32 outside the matrix units."""
     matrix_tflops: float
     """TF32 or the part's nearest equal, dense."""
+    half_tflops: float
+    """float16 and bfloat16 on the matrix units, dense."""
     launch_us: float = 3.0
     """From one kernel's end to the next one's start in a stream that is kept full."""
 
 
-ROOFLINES = {
-    "cuda:80": Roofline(name="A100 80GB", dram_gb_per_s=2039, l2_gb_per_s=4800, vector_tflops=19.5, matrix_tflops=156),
-    "cuda:89": Roofline(name="L40S", dram_gb_per_s=864, l2_gb_per_s=4000, vector_tflops=91.6, matrix_tflops=183),
-    "cuda:90": Roofline(name="H100 SXM", dram_gb_per_s=3350, l2_gb_per_s=7000, vector_tflops=67, matrix_tflops=495),
-    "cuda:100": Roofline(name="B200", dram_gb_per_s=8000, l2_gb_per_s=14000, vector_tflops=80, matrix_tflops=1100),
-    "hip:gfx942": Roofline(name="MI300X", dram_gb_per_s=5300, l2_gb_per_s=10000, vector_tflops=163, matrix_tflops=653),
-}
+_A100 = Roofline(
+    name="A100 80GB", dram_gb_per_s=2039, l2_gb_per_s=4800, vector_tflops=19.5, matrix_tflops=156, half_tflops=312
+)
+_L40S = Roofline(
+    name="L40S", dram_gb_per_s=864, l2_gb_per_s=4000, vector_tflops=91.6, matrix_tflops=183, half_tflops=362
+)
+_H100 = Roofline(
+    name="H100 SXM", dram_gb_per_s=3350, l2_gb_per_s=7000, vector_tflops=67, matrix_tflops=495, half_tflops=990
+)
+_H100_PCIE = Roofline(
+    name="H100 PCIe", dram_gb_per_s=2039, l2_gb_per_s=5500, vector_tflops=51, matrix_tflops=378, half_tflops=756
+)
+_H100_NVL = Roofline(
+    name="H100 NVL", dram_gb_per_s=3938, l2_gb_per_s=6500, vector_tflops=60, matrix_tflops=418, half_tflops=836
+)
+_H200 = msgspec.structs.replace(_H100, name="H200", dram_gb_per_s=4800)
+_B200 = Roofline(
+    name="B200", dram_gb_per_s=8000, l2_gb_per_s=14000, vector_tflops=80, matrix_tflops=1100, half_tflops=2250
+)
+_MI300X = Roofline(
+    name="MI300X", dram_gb_per_s=5300, l2_gb_per_s=10000, vector_tflops=163, matrix_tflops=653, half_tflops=1307
+)
+ROOFLINES = {"cuda:80": _A100, "cuda:89": _L40S, "cuda:90": _H100, "cuda:100": _B200, "hip:gfx942": _MI300X}
+"""The usual GPU of an architecture: what a target without a machine is modelled on."""
+_BY_NAME = (
+    ({"H100", "PCIE"}, _H100_PCIE), ({"H100", "NVL"}, _H100_NVL), ({"H100"}, _H100), ({"H200"}, _H200),
+    ({"A100"}, _A100), ({"L40S"}, _L40S), ({"B200"}, _B200), ({"MI300X"}, _MI300X),
+)  # fmt: skip
 DEFAULT = "cuda:90"
+
+
+def of_gpu(name: str) -> Roofline | None:
+    """The GPU that is here, by the driver's name for it ("NVIDIA H100 80GB HBM3"); None for one that is not listed."""
+    words = set(re.split(r"[^A-Z0-9]+", name.upper()))
+    return next((gpu for wanted, gpu in _BY_NAME if wanted <= words), None)
 
 
 class KernelCounts(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,13 +9,14 @@ from typing import Any, Literal
 import msgspec
 
 Isolation = Literal["auto", "namespaces", "basic"]
+Baseline = Literal["eager", "compile", "max-autotune"]
 
 
 class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Read by the trusted side only; the candidate's process gets the limits that follow from it, not the settings."""
 
     device_class: str = "cpu"
-    """`cpu`, or the GPU type that judges."""
+    """`cpu`, or the GPU type that judges: a part of its name in small letters (`h100`), `gpu` for any."""
     profile: Literal["cpu", "small", "full"] = "cpu"
     """Sizes used for correctness."""
     draws: int = 3
@@ -33,22 +34,52 @@ class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True):
     isolation: Isolation = "auto"
     retries: int = 2
     """Tries again after trouble on our side, before the verdict is `infra`."""
+    gpu_profile: Literal["small", "full"] = "full"
+    """Sizes that the GPU tier judges and times."""
+    gpu_wall_s: float = 60.0
+    """Time for one candidate on the GPU, compilation and everything."""
+    gpu_memory_mb: int = 16384
+    """Host memory of a candidate's process that holds a GPU."""
+    baseline: Baseline = "eager"
+    """What a measured speedup is over."""
+    baselines: tuple[Baseline, ...] = ("eager",)
+    """Which are told beside it; the compiled ones are measured once for each task and GPU and remembered on disk."""
+    profile_lines: bool = False
+    """Tell the policy its kernels and eager's with their shares of the time."""
 
     def __post_init__(self) -> None:
         if self.draws < 2:
             raise ValueError(f"draws = {self.draws}: at least 2, or an answer remembered from the first can't be seen")
-        for name in ("wall_s", "compile_wall_s"):
+        for name in ("wall_s", "compile_wall_s", "gpu_wall_s"):
             if not 0 < getattr(self, name) < 1e6:
                 raise ValueError(f"{name} = {getattr(self, name)}: wanted seconds above 0")
-        if self.speed == "measured":
-            raise ValueError("speed = 'measured' needs the GPU tier: use 'modelled' or 'none' here")
+        if self.speed == "measured" and not self.on_gpu:
+            raise ValueError("speed = 'measured' needs a GPU: set device_class (h100, or gpu), or speed = 'modelled'")
+        if self.speed == "modelled" and self.on_gpu:
+            raise ValueError(
+                f"device_class = {self.device_class!r} measures: set speed = 'measured', or 'none' for no times"
+            )
         if self.target:
             parse_target(self.target)
 
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the GPU tier follows the CPU tier."""
+        return self.device_class != "cpu"
+
     def identity(self) -> dict[str, Any]:
         """The settings that can change a verdict; they are part of every candidate key."""
-        names = ("profile", "draws", "target", "speed", "wall_s", "compile_wall_s", "memory_mb", "output_kb")
-        return {name: getattr(self, name) for name in names}
+        return identity(self)
+
+
+_IDENTITY = ("profile", "draws", "target", "speed", "wall_s", "compile_wall_s", "memory_mb", "output_kb")
+_GPU_IDENTITY = ("gpu_profile", "gpu_wall_s", "gpu_memory_mb", "baseline", "baselines", "profile_lines")
+
+
+def identity(settings: Any) -> dict[str, Any]:
+    """What of `settings` (these, or a config's section of the same fields) can change a verdict."""
+    names = _IDENTITY + (_GPU_IDENTITY if settings.device_class != "cpu" else ())
+    return {name: getattr(settings, name) for name in names}
 
 
 def parse_target(target: str) -> tuple[str, int | str, int]:

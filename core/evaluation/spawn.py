@@ -129,6 +129,11 @@ class Zygote:
         ours.send(msgspec.msgpack.encode(start))
 
     @property
+    def pid(self) -> int:
+        """Of its process, 0 while there is none; all its children are below it."""
+        return self._process.pid if self._process is not None else 0
+
+    @property
     def _uid(self) -> int | None:
         return sandbox.candidate_uid(self.slot) if self.walls.own_uid else None
 

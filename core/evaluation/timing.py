@@ -8,8 +8,11 @@ on the next one of several input sets. Every block is read by two clocks:
     wall     the parent's clock from the order to the answer that the device is idle, less the same block of flushes
              alone, by the number of calls: coarse, can't be forged, sees work on streams that the events miss
 
-The events count where the wall confirms them (`agreed`), else the slower one. The speedup is the median of the rounds'
-ratios' bootstrap; a reward takes the lower end of its interval. No time counts as less than the roofline allows.
+The events count where the wall confirms them (`agreed`), else the slower one. The speedup is the ratio of the medians,
+its interval a bootstrap over rounds and calls; a reward takes the lower end. No time counts as less than the roofline
+allows. Rounds go on until the interval is narrow or the budget is used up (`enough`). A block that another process's
+first call may have disturbed, and that does not look like its side's other blocks, is made again (`disturbed`); one
+that merely looks odd is kept, or a candidate that is slow now and then would look fast.
 All times are in milliseconds but budgets (`_s`).
 """
 
@@ -32,22 +35,29 @@ OUTLIER = 1.5
 MOST_OUTLIERS = 0.2
 LEVEL = 0.95
 RESAMPLES = 1000
+NARROW = 0.01
+"""An interval of this width, as a share of the speedup, needs no more rounds."""
+DEVIATION = 0.01
+"""A block this far from its side's others was disturbed, if there is a witness."""
 
 
 class Protocol(msgspec.Struct, frozen=True, kw_only=True):
     """How much is measured."""
 
-    rounds: int = 3
-    """Each is four blocks, two of either side."""
-    budget_s: float = 1.0
-    """GPU time of one measurement, both sides and flushes together."""
+    rounds: int = 2
+    """At least; each is four blocks, two of either side."""
+    most_rounds: int = 8
+    budget_s: float = 1.5
+    """Of one measurement, both sides and flushes together; the least rounds and calls are made in any case."""
     least_calls: int = 3
-    most_calls: int = 50
-    """Per block."""
+    most_calls: int = 25
+    """Per block: 100 of either side in two rounds."""
 
     def __post_init__(self) -> None:
         if self.rounds < 2:
             raise ValueError(f"rounds = {self.rounds}: at least 2, or there is no interval")
+        if self.most_rounds < self.rounds:
+            raise ValueError(f"most_rounds = {self.most_rounds}: wanted {self.rounds} or more, the least")
         if not 1 <= self.least_calls <= self.most_calls:
             raise ValueError(f"calls per block {self.least_calls} to {self.most_calls}: wanted 1 <= least <= most")
         if not self.budget_s > 0:
@@ -63,6 +73,8 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
     """One reading per call, as the child says."""
     wall_ms: float
     """Per call, flushes taken off, as the parent's clock says."""
+    witnessed: bool = False
+    """Another process was in a first call meanwhile."""
 
 
 class Agreed(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +107,19 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     """Share of disturbed calls, either side."""
     calls: int
     """Of the candidate."""
+    rounds: int
+    remade: int = 0
+    """Blocks that were made again."""
+    others: dict[str, float] = {}
+    """Other baselines by name: the speedup over each."""
+    statistics: dict[str, float] = {}
+    """Of the candidate's calls as they were read, and of eager's with `baseline_` before: calls, mean_ms, std_ms,
+    min_ms, max_ms."""
+
+    @property
+    def width(self) -> float:
+        """Of the interval, as a share of the speedup."""
+        return (self.speedup_high - self.speedup_low) / self.speedup
 
     @property
     def steady(self) -> bool:
@@ -102,14 +127,38 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
         return abs(self.drift) <= MOST_DRIFT and self.outliers <= MOST_OUTLIERS
 
 
-def plan(rounds: int, rng: random.Random) -> list[tuple[int, Side]]:
-    """Blocks in order as (round, side): B C C B or C B B C in every round, by chance, so that none knows its turn."""
-    order: list[tuple[int, Side]] = []
-    for number in range(rounds):
-        first: Side = rng.choice(("baseline", "candidate"))
-        other: Side = "candidate" if first == "baseline" else "baseline"
-        order += [(number, side) for side in (first, other, other, first)]
-    return order
+def one_round(rng: random.Random) -> tuple[Side, Side, Side, Side]:
+    """Blocks in order: B C C B or C B B C by chance, so that none knows its turn."""
+    first: Side = rng.choice(("baseline", "candidate"))
+    other: Side = "candidate" if first == "baseline" else "baseline"
+    return first, other, other, first
+
+
+def enough(found: Measured, spent_s: float, protocol: Protocol) -> bool:
+    """Whether to stop after this many rounds: narrow and steady, or one more would not fit the budget."""
+    if found.rounds < protocol.rounds:
+        return False
+    if found.rounds >= protocol.most_rounds or spent_s * (found.rounds + 1) / found.rounds > protocol.budget_s:
+        return True
+    return found.steady and found.width <= NARROW
+
+
+def disturbed(blocks: Sequence[Block]) -> list[int]:
+    """Which blocks to make again: those with a witness whose median is off that of their side's blocks."""
+    found = []
+    for side in ("baseline", "candidate"):
+        medians = {index: _median(block) for index, block in enumerate(blocks) if block.side == side}
+        middle = float(np.median(list(medians.values()))) if medians else 0.0
+        found += [
+            index
+            for index, median in medians.items()
+            if blocks[index].witnessed and abs(median - middle) > DEVIATION * middle
+        ]
+    return sorted(found)
+
+
+def _median(block: Block) -> float:
+    return float(np.median(agreed(block.events_ms, block.wall_ms).times_ms))
 
 
 def calls_per_block(protocol: Protocol, baseline_ms: float, candidate_ms: float, flush_ms: float) -> int:
@@ -214,4 +263,14 @@ def measured(blocks: Sequence[Block], floor_ms: float, rng: np.random.Generator)
         drift=float(np.median(ordered[-third:]) / np.median(ordered[:third])) - 1,
         outliers=disturbed / (len(flat["baseline"]) + len(flat["candidate"])),
         calls=len(flat["candidate"]),
+        rounds=len(rounds),
+        statistics={**_statistics(flat["candidate"]), **_statistics(flat["baseline"], "baseline_")},
     )
+
+
+def _statistics(times_ms: Sequence[float], prefix: str = "") -> dict[str, float]:
+    found = {
+        "calls": len(times_ms), "mean_ms": np.mean(times_ms), "std_ms": np.std(times_ms), "min_ms": np.min(times_ms),
+        "max_ms": np.max(times_ms),
+    }  # fmt: skip
+    return {prefix + name: float(value) for name, value in found.items()}

@@ -41,7 +41,13 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, tag="answer"):
     verdict: Verdict
 
 
-Reply = Hello | Refused | Answer
+class Unfit(msgspec.Struct, frozen=True, kw_only=True, tag="unfit"):
+    """The worker can't judge now, and the candidate was not judged."""
+
+    reason: str
+
+
+Reply = Hello | Refused | Answer | Unfit
 
 
 def pack(message: Any) -> bytes:
@@ -71,11 +77,12 @@ def main(fd: int, parent: int, slot: int) -> int:
     import torch
 
     torch.set_num_threads(1)
-    from core.evaluation.judge import Judge
+    from core.evaluation.gpu_health import GpuUnfit
     from core.evaluation.spawn import ZygoteError
+    from core.evaluation.tiers import open_judge
 
     try:
-        judge = Judge(settings, slot)
+        judge = open_judge(settings, slot)
         judge.start()
         judge.wait_ready()
     except (OSError, ZygoteError) as error:
@@ -84,8 +91,13 @@ def main(fd: int, parent: int, slot: int) -> int:
     connection.sendall(pack(Hello(walls=judge.walls.describe(), level=judge.walls.level)))
     try:
         while (request := receive(Request)) is not None:
-            verdict = judge.judge(request.task, request.candidate, request.key)
+            try:
+                verdict = judge.judge(request.task, request.candidate, request.key)
+            except GpuUnfit as error:
+                connection.sendall(pack(Unfit(reason=str(error))))
+                continue
             connection.sendall(pack(Answer(verdict=verdict)))
+            judge.rest()
     except (BrokenPipeError, ConnectionResetError):
         pass  # the parent is gone
     finally:

@@ -50,6 +50,8 @@ class Scene:
 
     def __init__(self) -> None:
         self.judged: Counter[str] = Counter()
+        self.settings: dict[str, dict[str, Any]] = {}
+        """Candidate -> what came with it."""
         self.clock = ManualClock()
         self.book = FaultBook(threshold=10)
         self.desk: Desk
@@ -74,6 +76,7 @@ async def scene(verdicts: Verdicts, *, token: str = "", **gateway: Any) -> Async
 
     async def judge(delivery: Any, evaluation: Evaluation) -> None:
         here.judged[evaluation.candidate] += 1
+        here.settings[evaluation.candidate] = evaluation.settings
         fields = await verdicts(evaluation.candidate)
         verdict = Verdict(candidate_key=evaluation.candidate_key, **fields)
         await buses[1].publish_judged(Judged(run_id="run", verdict=verdict, evaluator="judge"))

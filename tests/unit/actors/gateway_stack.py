@@ -30,9 +30,22 @@ class KernelExecResult(msgspec.Struct):
     runtime_stats: dict[str, Any] = {}
 
 
-class Stack(msgspec.Struct):
-    url: str
-    server: EmbeddedServer
+class Stack:
+    """What runs: `processes` by kind."""
+
+    def __init__(self, config: Path, server: EmbeddedServer, folder: Path) -> None:
+        self.config, self.server, self.folder = config, server, folder
+        self.url = ""
+        self.processes: dict[str, subprocess.Popen[str]] = {}
+
+    def start(self, kind: str) -> None:
+        self.processes[kind] = actor(kind, self.config, self.server, self.folder)
+
+    def restart(self, kind: str, number: int) -> None:
+        """End an actor by a signal, at once, and start another one."""
+        self.processes[kind].send_signal(number)
+        self.processes[kind].wait(60)
+        self.start(kind)
 
 
 def payload(reference: str, candidate: str) -> dict[str, Any]:
@@ -50,27 +63,29 @@ def payload(reference: str, candidate: str) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def stack(folder: Path, *, workers: int = 2) -> Iterator[Stack]:
+def stack(folder: Path, *, workers: int = 2, ack_wait_s: int = 60) -> Iterator[Stack]:
     """Broker, evaluator and gateway in `folder`; ends all of them."""
     config = folder / "run.toml"
     config.write_text(
         f'run.name = "{RUN}"\nrun.folder = "{folder}"\nmodel.path = "none"\n'
-        f"[judge]\nworkers = {workers}\n[gateway]\nport = 0\n"
+        f"[bus]\nack_wait_s = {ack_wait_s}\n[judge]\nworkers = {workers}\n[gateway]\nport = 0\n"
     )
     server = EmbeddedServer(folder / "nats")
     server.start()
-    processes = []
+    here = Stack(config, server, folder)
     try:
-        processes.append(actor("evaluator", config, server, folder))
-        processes.append(actor("gateway", config, server, folder))
-        yield Stack(url=listening(processes[1], folder / "gateway.log"), server=server)
+        here.start("evaluator")
+        here.start("gateway")
+        here.url = listening(here.processes["gateway"], folder / "gateway.log")
+        yield here
     finally:
-        for process in reversed(processes):
+        for process in reversed(here.processes.values()):
             process.terminate()
-        for process in processes:
+        for process in here.processes.values():
             process.wait(60)
         server.stop()
-    assert [process.returncode for process in processes] == [0, 0], (folder / "gateway.log").read_text()
+    codes = {kind: process.returncode for kind, process in here.processes.items()}
+    assert set(codes.values()) == {0}, (codes, (folder / "gateway.log").read_text())
 
 
 def actor(kind: str, config: Path, server: EmbeddedServer, folder: Path) -> subprocess.Popen[str]:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from actors.eval_api import BadRequest, EvalRequest, Terms, answer, read_batch, read_request
+from actors.eval_api import BadRequest, EvalRequest, Terms, _statistics, answer, read_batch, read_request
+from actors.fault_book import is_fault
 from core.evaluation.categories import CATEGORIES
 from core.evaluation.verdict import Verdict
 
@@ -65,6 +66,28 @@ def test_what_is_no_verdict_about_the_kernel_is_no_result(kind, status, retry):
     assert not {"compiled", "correctness"} & set(result.body)
     assert "why" in result.body["detail"]
     assert result.body["metadata"]["kernelmill"]["kind"] == kind
+
+
+def test_a_reference_that_does_not_run_is_the_askers_error():
+    result = told("infra", "task_error", "load", feedback="task x does not run: NameError: name 'y' is not defined")
+    assert (result.status, result.retry_after_s) == (400, 0)
+    assert "original_model_src" in result.body["detail"] and "NameError" in result.body["detail"]
+    assert not {"compiled", "correctness"} & set(result.body)
+    assert not is_fault("infra", "task_error") and is_fault("infra", "infra") and is_fault("fail", "crash")
+
+
+CLOCK = {
+    "calls": 40.0, "mean_ms": 0.52, "std_ms": 0.01, "min_ms": 0.49, "max_ms": 0.6,
+    "baseline_calls": 40.0, "baseline_mean_ms": 1.1, "baseline_std_ms": 0.02, "baseline_min_ms": 1.0,
+    "baseline_max_ms": 1.2,
+}  # fmt: skip
+
+
+def test_statistics_have_the_eval_servers_names():
+    found = _statistics(CLOCK, 0.5)
+    assert found == {"mean": 0.52, "std": 0.01, "min": 0.49, "max": 0.6, "num_trials": 40, "median": 0.5}
+    assert _statistics(CLOCK, 1.05, "baseline_")["mean"] == 1.1
+    assert _statistics({}, 0.5) == {"mean": 0.5}
 
 
 def test_modelled_time_is_no_runtime_unless_asked_for():

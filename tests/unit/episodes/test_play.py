@@ -1,6 +1,7 @@
 import asyncio
 import itertools
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -166,6 +167,72 @@ def test_a_dialogue_that_does_not_fit_ends():
         PlaySettings(prompt="compact", max_new_tokens=8, max_turns=9),
     )
     assert episode.end == "context" and "has" in episode.detail and episode.trainable
+
+
+LONG = PlaySettings(prompt="compact", max_new_tokens=8, max_turns=6, zero_turns=0)
+
+
+def _prompts(episode):
+    return [columns.unpack("ids", turn.prompt_ids).tolist() for turn in episode.turns]
+
+
+def _joins(episode):
+    """For each later turn: whether its prompt begins with the prompt and completion before."""
+    found = []
+    for before, after in itertools.pairwise(episode.turns):
+        old = [*columns.unpack("ids", before.prompt_ids), *columns.unpack("ids", before.completion_ids)]
+        found.append(columns.unpack("ids", after.prompt_ids).tolist()[: len(old)] == old)
+    return found
+
+
+@pytest.mark.parametrize("credit", ["turn", "trajectory"])
+def test_a_compressed_history_goes_on_where_a_whole_one_ends(credit):
+    verdicts = [WRONG, RIGHT, WRONG, WRONG, WRONG, WRONG]
+    whole = one(policies.coder(), says(*verdicts), LONG)
+    assert whole.end == "max_turns" and _joins(whole) == [True] * 5
+    budget = max(map(len, _prompts(whole))) - 1
+    short = msgspec.structs.replace(LONG, history="compressed", history_tokens=budget)
+    episode = one(policies.coder(), says(*verdicts), short)
+    assert episode.end == "max_turns" and len(episode.turns) == 6
+    assert all(len(ids) <= budget for ids in _prompts(episode)) and not all(_joins(episode))
+    samples = samples_of(episode, credit=credit, gamma=0.4)
+    assert len(samples) == (6 if credit == "turn" else 1 + _joins(episode).count(False))
+    trained = np.concatenate([sample.ids[sample.mask == 1] for sample in samples])
+    assert trained.tobytes() == b"".join(turn.completion_ids for turn in episode.turns)
+    # Up to the first break both are the same, draw by draw.
+    first = _joins(episode).index(False)
+    assert _prompts(episode)[: first + 1] == _prompts(whole)[: first + 1]
+
+
+def test_a_whole_history_does_not_ask_the_budget_of_a_compressed_one():
+    settings = msgspec.structs.replace(LONG, history="whole", history_tokens=1)
+    assert len(one(policies.coder(), says(*[WRONG] * 6), settings).turns) == 6
+
+
+def test_a_history_that_can_not_be_compressed_enough_ends_the_episode():
+    settings = msgspec.structs.replace(LONG, history="compressed", history_tokens=10)
+    episode = one(policies.coder(), says(*[WRONG] * 6), settings)
+    assert episode.end == "context" and len(episode.turns) == 1 and episode.trainable
+    assert episode.detail.endswith("the context 256, its budget 10") and "turn 1 has" in episode.detail
+
+
+def test_without_a_budget_of_its_own_a_compressed_history_takes_what_the_context_leaves():
+    verdicts = [WRONG] * 20
+    settings = msgspec.structs.replace(LONG, max_turns=20, history="compressed")
+    whole = one(policies.coder(context_tokens=80), says(*verdicts), msgspec.structs.replace(settings, history="whole"))
+    episode = one(policies.coder(context_tokens=80), says(*verdicts), settings)
+    assert whole.end == "context" and len(episode.turns) > len(whole.turns)
+    assert all(len(ids) <= 80 - 8 // 4 for ids in _prompts(episode))
+
+
+def test_a_plain_prompt_style_goes_through_no_template():
+    episode = one(
+        policies.coder(context_tokens=2048), says(WRONG, FAST), PlaySettings(prompt="kernelllm", max_new_tokens=8)
+    )
+    tokenizer = policies.tokenizer()
+    first, second = _prompts(episode)
+    assert tokenizer.convert_tokens_to_ids("<|user|>") not in [*first, *second]
+    assert _joins(episode) == [True] and second.count(tokenizer.eos_token_id) == 1
 
 
 def test_times_are_of_the_clock_that_was_given():

@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.episodes import examples
-from core.episodes.prompts import COMPACT_FEEDBACK, compact_feedback, compact_source, feedback_message, first_messages
+from core.episodes.prompts import (
+    COMPACT_FEEDBACK,
+    compact_feedback,
+    compact_source,
+    feedback_message,
+    first_messages,
+    summary,
+    summary_line,
+)
 from core.evaluation.verdict import Verdict
 from core.tasks.task import Task
 
@@ -137,6 +145,39 @@ def test_prose_feedback_after_a_failure_quotes_the_judge():
     text = feedback_message(verdict, 0.0, "kernelbench", 0)
     assert "Compiled: no" in text and "`compile`: compile_error" in text and "unknown name `tl.relu`" in text
     assert "correct the kernel" in text
+
+
+@pytest.mark.parametrize("backend", ["triton", "cuda"])
+def test_the_plain_prompt_is_one_text_with_the_example_the_task_and_the_wish_last(backend):
+    (message,) = first_messages(_task(SOURCE, backend), "kernelllm")
+    text = message["content"]
+    at = [text.index(part) for part in (examples.TASK, examples.ANSWERS[backend], SOURCE.strip(), "name it ModelNew")]
+    assert at == sorted(at) and text.count("```") == 6 and "```python" not in text
+    verdict = _verdict(kind="fail", category="wrong_value")
+    assert feedback_message(verdict, 0.1, "kernelllm", 0) == feedback_message(verdict, 0.1, "kernelbench", 0)
+
+
+@pytest.mark.parametrize(
+    ("fields", "score", "prose", "compact"),
+    [
+        ({"kind": "pass", "speedup": 1.304}, 0.6, "Attempt 3: correct, 1.30x, score 0.60", "3 ok 1.30x 0.60"),
+        ({"kind": "pass"}, None, "Attempt 3: correct", "3 ok"),
+        ({"kind": "fail", "category": "wrong_value"}, 0.1, "Attempt 3: wrong_value, score 0.10", "3 wrong_value 0.10"),
+        (
+            {"kind": "fail", "category": "two\nlines", "speedup": 2.0},
+            0,
+            "Attempt 3: two lines, score 0.00",
+            "3 two lines 0.00",
+        ),
+        ({"kind": "infra"}, None, "Attempt 3: infra", "3 infra"),
+    ],
+)
+def test_a_summary_is_one_line_with_number_outcome_speed_and_score(fields, score, prose, compact):
+    verdict = _verdict(**fields)
+    assert summary_line(verdict, score, "kernelbench", 2) == summary_line(verdict, score, "kernelllm", 2) == prose
+    assert summary_line(verdict, score, "compact", 2) == compact
+    assert summary([compact, compact], "compact") == f"{compact}\n{compact}"
+    assert summary([prose, prose], "kernelbench").endswith(f":\n{prose}\n{prose}")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from core.evaluation import trees
+from core.evaluation import device_compare, trees
 from core.evaluation.device_reference import DeviceReference
 from core.evaluation.tolerance import scale_of
 
@@ -26,16 +26,19 @@ def _reference(body, part):
     return reference, inputs
 
 
-def test_rows_are_taken_apart_only_where_they_are_independent():
-    assert _reference("torch.softmax(x, dim=1)", 512)[0]._by_rows
-    assert not _reference("torch.softmax(x, dim=0)", 512)[0]._by_rows
-    assert not _reference("x - x.mean()", 512)[0]._by_rows
-    assert not _reference("torch.relu(x)", 1 << 20)[0]._by_rows
+def test_tasks_are_taken_apart_only_where_indices_are_independent():
+    assert _reference("torch.softmax(x, dim=1)", 512)[0].split.dim == 0
+    assert _reference("torch.softmax(x, dim=0)", 512)[0].split.dim == 1
+    assert _reference("torch.cumsum(x, dim=0)", 512)[0].split.dim == 1
+    assert _reference("x * (torch.arange(64) > 40)[:, None]", 512)[0].split.dim == 1
+    assert not _reference("x - x.mean()", 512)[0].split
+    assert not _reference("x.flip(0, 1)", 512)[0].split
+    assert not _reference("torch.relu(x)", 1 << 20)[0].split
 
 
 def test_the_scale_of_parts_is_that_of_the_whole():
     reference, inputs = _reference("torch.relu(x) * 2", 512)
-    (found,) = reference.scales(inputs)
+    (found,) = device_compare.scales(reference, inputs)
     assert found == pytest.approx(scale_of(torch.relu(inputs[0][0].double()) * 2), rel=1e-9)
 
 

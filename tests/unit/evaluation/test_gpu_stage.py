@@ -69,7 +69,10 @@ GPU = pytest.param(
 @pytest.fixture(scope="module", params=["cpu", GPU])
 def stage(request):
     settings = GpuSettings(
-        device=request.param, wall_s=30.0, protocol=timing.Protocol(rounds=2, budget_s=0.1, most_calls=6)
+        own_work=False,
+        device=request.param,
+        wall_s=30.0,
+        protocol=timing.Protocol(rounds=2, budget_s=0.1, most_calls=6),
     )
     found = GpuStage(settings, sandbox.probe(), slot=90)
     found.start()
@@ -101,7 +104,7 @@ def test_every_timed_call_must_compute(stage):
 
 
 def test_an_endless_candidate_is_stopped():
-    settings = GpuSettings(device="cpu", wall_s=2.0)
+    settings = GpuSettings(own_work=False, device="cpu", wall_s=2.0)
     stage = GpuStage(settings, sandbox.probe(), slot=93)
     stage.start()
     try:

@@ -157,7 +157,10 @@ def test_settings_say_what_is_impossible() -> None:
     assert parse_target("hip:gfx1100") == ("hip", "gfx1100", 32)
 
 
-GPU = Roofline(name="round", dram_gb_per_s=1000, l2_gb_per_s=2000, vector_tflops=10, matrix_tflops=100, launch_us=5)
+GPU = Roofline(
+    name="round", dram_gb_per_s=1000, l2_gb_per_s=2000, vector_tflops=10, matrix_tflops=100, half_tflops=200,
+    launch_us=5,
+)  # fmt: skip
 
 
 def test_roofline_by_hand() -> None:

@@ -1,0 +1,123 @@
+"""Baselines beside eager: what they are, what their times depend on, and measuring one in a process of its own.
+
+eager          the task's Model as it is; runs beside every candidate, block by block (gpu_clock.Measurement)
+compile        torch.compile's default mode
+max-autotune   torch.compile(mode="max-autotune"): tries configurations for many seconds, uses CUDA graphs
+
+The compiled ones are measured once per key, alone, just after eager was, and remembered on disk with eager's time of
+that minute. A candidate's speedup over one of them is its measured speedup over eager divided by the remembered gain
+over eager: what drifts on a GPU drifts for both. Where eager is no longer what it was, the others are measured again.
+"""
+
+import random
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+
+from core.evaluation import timing
+from core.evaluation.aten_costs import tensors_in
+from core.evaluation.baselines import Baseline
+from core.evaluation.gpu_clock import Clock, GpuSettings, Side
+from core.evaluation.gpu_lease import first_call, lease
+from core.evaluation.gpu_spawn import ChildFailed
+from core.evaluation.gpu_task import SETS, GpuTask
+
+MODES = {"eager": "", "compile": "default", "max-autotune": "max-autotune"}
+"""Name -> torch.compile's mode."""
+TITLES = {"eager": "eager PyTorch", "compile": "torch.compile", "max-autotune": "torch.compile max-autotune"}
+"""For the feedback."""
+BLOCKS = 4
+_COMPILED = """
+
+def ModelNew(*args, **kwargs):
+    import os, torch
+    folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "compiled")
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
+    os.environ["TRITON_CACHE_DIR"] = os.path.join(folder, "triton")
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+    import torch._inductor.config
+    torch._inductor.config.compile_threads = 1
+    model = Model(*args, **kwargs)
+    model.compile(mode={mode!r})
+    return model
+"""
+
+
+def source(task_source: str, name: str) -> str:
+    """The baseline as a child imports it."""
+    mode = MODES[name]
+    return task_source + (_COMPILED.format(mode=mode) if mode else "\n\nModelNew = Model\n")
+
+
+@cache
+def driver_version() -> str:
+    """The kernel module's version; empty without one."""
+    path = Path("/sys/module/nvidia/version")
+    return path.read_text().strip() if path.exists() else ""
+
+
+def key(task: GpuTask, settings: GpuSettings, name: str) -> dict[str, Any]:
+    """All that a baseline's time depends on."""
+    given = tensors_in(task._template)
+    gpu = "cpu" if settings.device == "cpu" else torch.cuda.get_device_name(torch.device(settings.device))
+    return {
+        "source": task.source,
+        "profile": settings.profile,
+        "inputs": [[str(t.dtype), list(t.shape), list(t.stride())] for t in given],
+        "outputs": [[str(t.dtype), list(t.shape), list(t.stride())] for t in task.reference.outputs],
+        "precision": task.reference.flags,
+        "mode": name,
+        "gpu": gpu,
+        "driver": driver_version(),
+        "torch": str(torch.__version__),
+        "triton": _triton_version(),
+        "cuda": str(torch.version.cuda),
+        "protocol": msgspec.to_builtins(settings.protocol),
+    }
+
+
+@cache
+def _triton_version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("triton")
+    except PackageNotFoundError:
+        return ""
+
+
+def alone(
+    side: Side, task: GpuTask, settings: GpuSettings, clock: Clock, places: list[torch.Tensor], eager_ms: float,
+    rng: random.Random, autotunes: bool,
+) -> Baseline:  # fmt: skip
+    """Compile and measure the baseline that `side.child` holds; what it can't do is in the answer's `trouble`."""
+    child = side.child
+    try:
+        # Autotuning is measuring: with others on the GPU it would pick anything. Compiling alone need not wait.
+        side.out.choose(places, rng)
+        with lease(settings.device, alone=True) if autotunes else first_call(settings.device):
+            for number in (*range(SETS), *range(SETS)):  # graphs are recorded in the second call
+                child.ask("call", number, task.reference.training, False)
+        side.out.choose(places, rng)
+        with lease(settings.device, alone=True):
+            clock.learn(child, side.out.sample_trees())
+            estimate = clock.estimate(child, side.out.sample_trees())
+            calls = timing.calls_per_block(settings.protocol, estimate, estimate, clock.timed.flush_ms)
+            times = []
+            for number in range(BLOCKS):
+                side.out.choose(places, rng)
+                trees = side.out.sample_trees()
+                block = clock.block(child, "baseline", number, calls, rng.randrange(SETS), -1, trees)
+                times.append(timing.agreed(block.events_ms, block.wall_ms))
+    except ChildFailed as failure:
+        return Baseline(median_ms=0.0, eager_ms=eager_ms, calls=0, clock="", trouble=str(failure)[:500])
+    flat = [time for block in times for time in block.times_ms]
+    walls = sum(block.clock == "wall" for block in times)
+    return Baseline(
+        median_ms=float(np.median(flat)), eager_ms=eager_ms, calls=len(flat),
+        clock="wall" if 2 * walls >= len(times) else "events",
+    )  # fmt: skip

@@ -1,0 +1,180 @@
+"""The GPU tier's honesty check: the orders to the candidate's child, in the sequence that gpu_work's rules want.
+
+    honesty = Honesty(device)                    one per stage
+    honesty.arrange(child, backend)              after `start`, before `import`
+    honesty.imported(child, wall_s)              after `import`: compilers' time was apart
+    honesty.renew_memory(child, task)            before each judged `call`
+    finding = honesty.after(...)                 after the clocks, last of all: a ghost run may leave a broken context
+    honesty.lines(source, backend)               for feedback, where the run wants it
+
+The profile is taken under the lease of the GPU alone, so that its times are those of the measured calls, and each time
+on values that the candidate has not seen: an answer that is remembered by its inputs' values costs less when timed than
+when it is new, and that is what the parent's clock shows beside the profile. The ghost run
+comes last and is asked for briefly; a candidate that raises, dies or hangs in it was simply in need of its kernels.
+"""
+
+import contextlib
+import random
+import time
+from typing import Any
+
+import msgspec
+import torch
+
+from core.evaluation import cuda_tools, gpu_work
+from core.evaluation.findings import Finding
+from core.evaluation.gpu_lease import lease
+from core.evaluation.gpu_outputs import Outputs
+from core.evaluation.gpu_spawn import ChildFailed, GpuZygote
+from core.evaluation.gpu_task import GpuTask
+from core.evaluation.gpu_work import Profile
+
+REPEATS = 3
+LOOKS = 4
+GHOST_S = 15.0
+
+
+class NoProfileError(Exception):
+    """The profiler shows nothing of the clean baseline: our side is at fault."""
+
+
+class UnbuildableError(Exception):
+    """CUDA C++ can't be built here; one line that says what is missing."""
+
+
+class Honesty:
+    """One stage's checks; keeps the latest task's baseline profile and the tools for CUDA C++."""
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._tools: dict[str, Any] | None = None
+        self._baseline: tuple[str, Profile] | None = None
+        self.mine: Profile | None = None
+        """The latest candidate's."""
+
+    def arrange(self, child: GpuZygote, backend: str) -> None:
+        """Tell a fresh candidate's child what to watch. Raises UnbuildableError."""
+        self.mine = None
+        if backend != "cuda":
+            child.ask("watch", None)
+            return
+        if self._tools is None:
+            tools = cuda_tools.find(self._device)
+            if isinstance(tools, str):
+                raise UnbuildableError(tools)
+            self._tools = tools
+        child.deadline += self._tools["wall_s"]
+        child.ask("watch", self._tools)
+
+    def imported(self, child: GpuZygote, wall_s: float) -> None:
+        """From here on a candidate has `wall_s`, however long its compilers took."""
+        child.deadline = min(child.deadline, time.monotonic() + wall_s)
+
+    def renew_memory(self, child: GpuZygote, task: GpuTask) -> None:
+        """NaN into the memory that the child's allocator hands out next."""
+        renew_memory(child, task.reference.outputs)
+
+    def after(
+        self, task: GpuTask, child: GpuZygote, out: Outputs, baselines: GpuZygote, base: Outputs, source: str,
+        backend: str, places: list[torch.Tensor], runtime_ms: float | None = None,
+    ) -> Finding | None:  # fmt: skip
+        """What is wrong with how a right candidate came to its answers; see `check`. Raises NoProfileError."""
+        if self._baseline is None or self._baseline[0] != task.source:
+            self._baseline = (task.source, baseline_profile(task, baselines, base, places))
+        finding, self.mine = check(task, child, out, self._baseline[1], source, backend, places, runtime_ms)
+        return finding
+
+    def lines(self, source: str, backend: str) -> str:
+        """Two lines of the latest candidate's and the baseline's kernels; empty without a profile."""
+        if self.mine is None or self._baseline is None:
+            return ""
+        return gpu_work.lines(source, backend, self.mine, self._baseline[1])
+
+
+def renew_memory(child: GpuZygote, outputs: list[torch.Tensor]) -> None:
+    """As the method, for outputs as `DeviceReference.outputs`."""
+    child.ask("poison", [tensor.numel() * tensor.element_size() for tensor in outputs])
+
+
+def profile(
+    task: GpuTask, child: GpuZygote, out: Outputs, places: list[torch.Tensor], renewed: bool
+) -> Profile | Finding:
+    """What `child` runs in a call, the quickest of three; `renewed`: each with new values. Takes the lease."""
+    child.ask("profiler")
+    found = []
+    with lease(task.device, alone=True):
+        for _ in range(REPEATS):
+            if renewed:
+                task.scale_in_place()
+            out.choose(places, random.SystemRandom())
+            one = gpu_work.read(child.ask("profile", 0, *out.sample_trees()))
+            if isinstance(one, Finding):
+                return one
+            found.append(one)
+    return min(found, key=lambda one: one.busy_ms)
+
+
+def baseline_profile(task: GpuTask, child: GpuZygote, out: Outputs, places: list[torch.Tensor]) -> Profile:
+    """Of the clean eager child. Raises NoProfileError."""
+    found = profile(task, child, out, places, renewed=False)
+    if isinstance(found, Finding) or not found.rows:
+        raise NoProfileError(
+            "the profiler shows no work of the baseline: run python -m tests.gpu.profiler_in_the_walls"
+        )
+    return found
+
+
+def check(
+    task: GpuTask, child: GpuZygote, out: Outputs, baseline: Profile, source: str, backend: str,
+    places: list[torch.Tensor], runtime_ms: float | None = None,
+) -> tuple[Finding | None, Profile | None]:  # fmt: skip
+    """Everything that is asked of a candidate whose outputs are right; its profile for feedback comes along.
+
+    `out` is the candidate's, `places` [MAX_PLACES] flat indices per output, `runtime_ms` the measured time of a call.
+    The values of set 0 are others afterwards. Raises ChildFailed when the profiled calls fail; the child may be gone
+    after it.
+    """
+    mine = profile(task, child, out, places, renewed=True)
+    if isinstance(mine, Finding):
+        return mine, None
+    finding = gpu_work.check(source, backend, mine, baseline, runtime_ms)
+    if finding is None:
+        finding = gpu_work.ghost(*ghost_share(task, child, out, places), mine)
+    return finding, mine
+
+
+def ghost_share(task: GpuTask, child: GpuZygote, out: Outputs, places: list[torch.Tensor]) -> tuple[float, int]:
+    """The share of places that are the same in every output of the ghost run as in the call before (0 when it fails),
+    and the launches held back."""
+    seed = random.SystemRandom().getrandbits(32)
+    out.choose(places, random.Random(seed))
+    child.ask("call", 0, task.reference.training, False)
+    before = _values(child, out, places, seed)
+    child.deadline = min(child.deadline, time.monotonic() + GHOST_S)
+    with contextlib.suppress(ChildFailed, msgspec.ValidationError):
+        renew_memory(child, task.reference.outputs)
+        _, held_back = msgspec.convert(child.ask("ghost", 0, task.reference.training), tuple[Any, int])
+        after = _values(child, out, places, seed)
+        return min((same_share(*pair) for pair in zip(after, before, strict=True)), default=0.0), held_back
+    return 0.0, 0
+
+
+def _values(child: GpuZygote, out: Outputs, places: list[torch.Tensor], seed: int) -> list[torch.Tensor]:
+    """Float64 values of the child's latest output at LOOKS draws of places; the same ones for the same seed. NaN where
+    the child wrote none."""
+    rng = random.Random(seed)
+    looks = []
+    for _ in range(LOOKS):
+        out.choose(places, rng)
+        child.ask("flushes", 1, *out.sample_trees())
+        looks.append([rows[0].double() for rows in out.samples(1)])
+    return [torch.cat(parts) for parts in zip(*looks, strict=True)]
+
+
+def same_share(after: torch.Tensor, before: torch.Tensor) -> float:
+    """Of the values that were finite before, those that are the same but for rounding."""
+    known = torch.isfinite(before)
+    close = (
+        (after - before).abs() <= 1e-3 * before.abs() + 1e-6 * before[known].abs().max() if bool(known.any()) else known
+    )
+    return float((close & known).sum()) / max(1, int(known.sum()))

@@ -1,0 +1,317 @@
+"""Good candidates among harmful ones on one GPU: `python -m tests.benchmarks.gpu_chaos` prints one JSON line.
+
+200 candidates in a random order (gpu_chaos_kinds.py): right ones, illegal accesses, endless kernels, all memory taken,
+processes killed from outside, processes that exit, wrong ones; several workers on one GPU. Before that, in a calm run
+of the same workers, each right candidate is timed several times: the interval of its medians, widened by `--slack`, is
+its usual one. `ok` is true when every good one passed with its timing in its usual interval.
+
+`--device cpu` runs the whole way without a GPU: there, timings say little and don't count in `ok`.
+"""
+
+import argparse
+import contextlib
+import json
+import multiprocessing
+import os
+import random
+import signal
+import statistics
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.benchmarks.gpu_chaos_kinds import Job, as_wanted, mix, tasks
+
+STALLED_S = 240.0
+
+
+def _kill_later(zygote: Any, level: str, after_s: float, killed: list[int], ended: threading.Event) -> None:
+    """From outside: SIGKILL to the candidate's process, some time after it was begun."""
+    from core.evaluation import gpu_processes
+
+    give_up = time.monotonic() + 60
+    while time.monotonic() < give_up and not zygote.running:
+        if ended.wait(0.01):
+            return
+    if ended.wait(after_s):
+        return
+    below = gpu_processes.below(zygote.pid)
+    if level == "namespaces":  # the zygote has a parent outside
+        inner = {process.pid for process in below} & {p.pid for p in _children(zygote.pid)}
+        below = {process for process in below if process.pid not in inner}
+    for process in below:
+        killed.append(process.pid)
+        gpu_processes.kill([process], wait_s=0.0)
+
+
+def _children(pid: int) -> list[Any]:
+    from core.evaluation import gpu_processes
+
+    inside = gpu_processes.below(pid)
+    return [process for process in inside if not any(process in gpu_processes.below(other.pid) for other in inside)]
+
+
+def _worker(number: int, args: Any, folder: str, work: Any, results: Any, ready: Any) -> None:
+    """One process of the judge, as an evaluator has several."""
+    import msgspec
+    import torch
+
+    from core.evaluation import gpu_probe, sandbox
+    from core.evaluation.gpu_health import ContextLost, GpuHealth, GpuUnfit
+    from core.evaluation.gpu_lease import lease
+    from core.evaluation.gpu_stage import GpuSettings, GpuStage
+
+    walls = sandbox.probe("basic" if args.walls == "basic" else "namespaces")
+    settings = GpuSettings(device=args.device, wall_s=args.wall)
+    stage = GpuStage(settings, walls, slot=200 + 4 * number)
+    stage.start()
+    if args.device != "cpu":
+        torch.zeros(1, device=args.device)
+    stage.wait_ready()
+    health = GpuHealth(
+        args.device,
+        probe=lambda: gpu_probe.warm(stage.candidates, args.device, args.probe_mb),
+        prober=stage.candidates,
+        keep=[stage.baselines, stage.candidates],
+        guard=lambda: lease(args.device),
+        folder=Path(folder),
+    )
+    stage.watch_quiet(health.quiet)
+    ready.put(number)
+    while (message := work.get()) is not None:
+        if message == "calibrate":
+            health.quiet.calibrate()
+            ready.put(number)
+            continue
+        job: Job = msgspec.msgpack.decode(message, type=Job)
+        stage.settings = msgspec.structs.replace(
+            settings, wall_s=args.endless_wall if job.kind == "endless" else args.wall
+        )
+        started, killed, ended = time.monotonic(), [], threading.Event()
+        killer = None
+        if job.kind == "killed":
+            killer = threading.Thread(
+                target=_kill_later,
+                args=(stage.candidates, walls.level, job.kill_after_s, killed, ended),
+            )
+            killer.start()
+        found: dict[str, Any] = {"key": job.key, "kind": job.kind, "task": job.task.name, "worker": number}
+        attempts: list[str] = []
+
+        def judge(job: Job = job, attempts: list[str] = attempts) -> Any:
+            verdict = stage.judge(job.task, job.source, job.key)
+            attempts.append(verdict.category or verdict.kind)
+            return verdict
+
+        try:
+            verdict = health.run(judge)
+            found |= {
+                "verdict": verdict.kind, "category": verdict.category, "runtime_ms": verdict.runtime_ms,
+                "baseline_ms": verdict.baseline_ms, "speedup_low": verdict.speedup_low,
+                "feedback": "" if verdict.kind == "pass" else verdict.feedback[:160],
+            }  # fmt: skip
+        except (GpuUnfit, ContextLost, RuntimeError) as error:
+            found |= {"verdict": "none", "category": type(error).__name__, "feedback": str(error)[:300]}
+        ended.set()
+        if killer is not None:
+            killer.join()
+        now = time.monotonic()
+        found |= {"began": started, "ended": now, "wall_s": round(now - started, 3), "attempts": attempts}
+        found["killed"] = len(killed)
+        found["spent_s"] = {name: round(value, 2) for name, value in stage.spent_s.items()}
+        results.put(found)
+        if found["category"] != "GpuUnfit":
+            with contextlib.suppress(GpuUnfit):
+                health.recover()
+    results.put({"quiet_waited_s": round(health.quiet.waited_s, 2), "measured_again": health.quiet.measured_again})
+    stage.stop()
+
+
+def _collect(results: Any, count: int) -> list[dict[str, Any]]:
+    return [results.get(timeout=STALLED_S) for _ in range(count)]
+
+
+def _share_out(jobs: list[Job], workers: int) -> list[list[Job]]:
+    """Each worker mostly has tasks of its own, as evaluators that are asked by groups have."""
+    names = sorted({job.task.name for job in jobs})
+    shares: list[list[Job]] = [[] for _ in range(workers)]
+    for job in jobs:
+        shares[names.index(job.task.name) % workers].append(job)
+    while len(longest := max(shares, key=len)) > len(shortest := min(shares, key=len)) + 2:
+        shortest.append(longest.pop())
+    return shares
+
+
+def usual_intervals(calm: list[dict[str, Any]], slack: float) -> dict[str, dict[str, Any]]:
+    """Task -> the interval of its medians in the calm run, widened by `slack` of the median on both sides."""
+    found = {}
+    for name in sorted({entry["task"] for entry in calm}):
+        times = [entry["runtime_ms"] for entry in calm if entry["task"] == name and entry["runtime_ms"]]
+        if times:
+            more = slack * statistics.median(times)
+            found[name] = {
+                "low_ms": min(times) - more, "high_ms": max(times) + more, "median_ms": statistics.median(times),
+                "calm_ms": [round(value, 5) for value in times],
+            }  # fmt: skip
+    return found
+
+
+def recoveries(verdicts: list[dict[str, Any]], kinds: tuple[str, ...]) -> list[float]:
+    """Seconds from the end of each harmful candidate to the next good verdict that was begun after it."""
+    good = sorted((entry["ended"], entry["began"]) for entry in verdicts if entry["verdict"] == "pass")
+    faults = [entry["ended"] for entry in verdicts if entry["kind"] in kinds]
+    waits = []
+    for at in faults:
+        later = [ended for ended, began in good if began >= at]
+        if later:
+            waits.append(min(later) - at)
+    return waits
+
+
+def _summary(values: list[float]) -> dict[str, Any]:
+    if not values:
+        return {"count": 0}
+    return {
+        "count": len(values), "median_s": round(statistics.median(values), 3), "max_s": round(max(values), 3)
+    }  # fmt: skip
+
+
+def report(
+    args: Any, calm: list[dict[str, Any]], verdicts: list[dict[str, Any]], condition: Any, parts: dict[str, Any]
+) -> dict[str, Any]:
+    """Everything that is to be printed."""
+    usual = usual_intervals(calm, args.slack)
+    good = [entry for entry in verdicts if entry["kind"] == "good"]
+    for entry in good:
+        span = usual.get(entry["task"])
+        inside = span is not None and entry.get("runtime_ms") is not None
+        entry["in_usual"] = bool(inside and span["low_ms"] <= entry["runtime_ms"] <= span["high_ms"])  # type: ignore[index]
+        entry["of_median"] = round(entry["runtime_ms"] / span["median_ms"], 4) if inside else None  # type: ignore[index]
+    by_kind: dict[str, dict[str, int]] = {}
+    for entry in verdicts:
+        what = "pass" if entry["verdict"] == "pass" else entry["category"] or entry["verdict"]
+        counts = by_kind.setdefault(entry["kind"], {})
+        counts[what] = counts.get(what, 0) + 1
+    odd = [entry for entry in verdicts if not as_wanted(entry["kind"], entry["verdict"], entry["category"])]
+    passed = sum(entry["verdict"] == "pass" for entry in good)
+    in_usual = sum(entry["in_usual"] for entry in good)
+    return {
+        "ok": passed == len(good) and (args.device == "cpu" or in_usual == passed),
+        "device": parts["device"], "workers": args.workers, "walls": parts["walls"], "seed": args.seed,
+        "candidates": len(verdicts), "wall_s": parts["wall_s"], "calm_s": parts["calm_s"], "start_s": parts["start_s"],
+        "good": len(good), "good_passed": passed, "good_in_usual_interval": in_usual, "as_wanted":
+        len(verdicts) - len(odd), "by_kind": by_kind, "usual": usual,
+        "infra": sum(entry["verdict"] in ("infra", "none") for entry in verdicts),
+        "judged_again": condition.again, "timed_again": sum(one["measured_again"] for one in parts["ends"]),
+        "quiet_waited_s": round(sum(one["quiet_waited_s"] for one in parts["ends"]), 2),
+        "faults": condition.faults, "quarantines": condition.quarantines, "probes_passed": condition.probes_passed,
+        "probes_failed": condition.probes_failed, "ghosts": condition.ghosts, "leaked_mb": condition.leaked_mb,
+        "state": condition.state, "probe_s": _summary(condition.probe_s),
+        "quarantine_s": _summary(condition.recovery_s),
+        "fault_to_next_good_s": _summary(recoveries(verdicts, ("illegal", "endless", "memory", "killed", "exit"))),
+        "odd": [{name: entry.get(name) for name in ("key", "verdict", "category", "feedback", "attempts")}
+                for entry in odd],
+        "good_verdicts": [
+            {name: entry.get(name) for name in ("key", "verdict", "category", "runtime_ms", "speedup_low", "in_usual",
+                                                "of_median", "wall_s", "attempts", "worker")}
+            for entry in good
+        ],
+        "spent_s": _spent(verdicts),
+    }  # fmt: skip
+
+
+def _spent(verdicts: list[dict[str, Any]]) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for entry in verdicts:
+        for name, value in entry["spent_s"].items():
+            total[name] = round(total.get(name, 0.0) + value, 2)
+    return total
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cuda:0", help="cuda:0 or cpu")
+    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--repeats", type=int, default=5, help="of each right candidate in the calm run")
+    parser.add_argument("--slack", type=float, default=0.03, help="widens the usual interval, a share of the median")
+    parser.add_argument("--wall", type=float, default=20.0, help="seconds for a candidate")
+    parser.add_argument("--endless-wall", type=float, default=5.0, help="seconds for an endless one")
+    parser.add_argument("--probe-mb", type=int, default=256)
+    parser.add_argument("--walls", choices=("namespaces", "basic"), default="namespaces", help="at most")
+    parser.add_argument("--brief", action="store_true", help="no list of the good verdicts")
+    args = parser.parse_args()
+    import msgspec
+
+    from core.evaluation import gpu_processes, sandbox
+    from core.evaluation.gpu_shared import Shared
+
+    started = time.monotonic()
+    known = tasks(args.device)
+    jobs = mix(args.device, args.count, args.seed)
+    context = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory() as folder:
+        results, ready = context.Queue(), context.Queue()
+        queues = [context.Queue() for _ in range(args.workers)]
+        processes = [
+            context.Process(target=_worker, args=(number, args, folder, queue, results, ready))
+            for number, queue in enumerate(queues)
+        ]
+        for process in processes:
+            process.start()
+        try:
+            for _ in processes:
+                ready.get(timeout=180)
+            for queue in queues:  # one after the other: an idle GPU is what is to be known
+                queue.put("calibrate")
+                ready.get(timeout=60)
+            start_s = time.monotonic() - started
+            calm_jobs = [
+                Job(key=f"calm/{name}/{index}", task=task, kind="good", source=source)
+                for name, (task, source) in known.items()
+                for index in range(args.repeats + 1)
+            ]
+            begun = time.monotonic()
+            for share, queue in zip(_share_out(calm_jobs, args.workers), queues, strict=True):
+                for job in share:
+                    queue.put(msgspec.msgpack.encode(job))
+            calm = _collect(results, len(calm_jobs))
+            calm_s = time.monotonic() - begun
+            begun = time.monotonic()
+            for share, queue in zip(_share_out(jobs, args.workers), queues, strict=True):
+                for job in share:
+                    queue.put(msgspec.msgpack.encode(job))
+            verdicts = _collect(results, len(jobs))
+            wall_s = time.monotonic() - begun
+            for queue in queues:
+                queue.put(None)
+            ends = _collect(results, len(queues))
+            for process in processes:
+                process.join(60)
+        finally:
+            for process in processes:
+                if process.is_alive():
+                    os.kill(process.pid or 0, signal.SIGKILL)
+        condition = Shared(gpu_processes.identity(args.device), Path(folder)).look().condition
+    device = args.device
+    if device != "cpu":
+        import torch
+
+        device = torch.cuda.get_device_name(device)
+    parts = {
+        "device": device, "walls": sandbox.probe("basic" if args.walls == "basic" else "namespaces").describe(),
+        "wall_s": round(wall_s, 1), "calm_s": round(calm_s, 1), "start_s": round(start_s, 1), "ends": ends,
+    }  # fmt: skip
+    # The first of each task in the calm run warms up: clocks, caches, the baseline's child.
+    found = report(args, [entry for entry in calm if not entry["key"].endswith("/0")], verdicts, condition, parts)
+    if args.brief:
+        del found["good_verdicts"]
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    random.seed(0)
+    main()

@@ -1,0 +1,42 @@
+"""Measures itself with events and clocks, harmlessly.
+
+tier: gpu
+task: relu_scale
+expect: pass
+"""
+# ruff: noqa
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+import time
+
+
+@triton.jit
+def relu_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask)
+    tl.store(out_ptr + offsets, tl.maximum(x, 0.0) * 2.0 + 1.0, mask=mask)
+
+
+def launch(x, out):
+    relu_kernel[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)
+    return out
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.seconds = 0.0
+
+    def forward(self, x):
+        began = time.perf_counter()
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        out = launch(x, torch.empty_like(x))
+        end.record()
+        self.seconds = time.perf_counter() - began
+        return out

@@ -1,0 +1,38 @@
+"""torch.compile does it all, a kernel runs beside.
+
+id: B10
+tier: gpu
+task: softmax
+expect: torch_fallback
+"""
+# ruff: noqa
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def copy_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=mask), mask=mask)
+
+
+def copied(x):
+    x = x.contiguous()
+    out = torch.empty_like(x)
+    copy_kernel[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)
+    return out
+
+
+@torch.compile
+def compiled(x):
+    return torch.softmax(x, dim=1)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        copied(x[:1])
+        return compiled(x)

@@ -1,0 +1,35 @@
+"""Every other row is computed; the others are what the memory held.
+
+id: C8
+tier: gpu
+task: softmax
+expect: wrong_value, non_finite
+"""
+# ruff: noqa
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def softmax_kernel(x_ptr, out_ptr, columns, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64) * columns
+    offsets = tl.arange(0, BLOCK)
+    mask = offsets < columns // 2
+    x = tl.load(x_ptr + row + offsets, mask=mask, other=-float("inf"))
+    e = tl.exp(x - tl.max(x, axis=0))
+    tl.store(out_ptr + row + offsets, e / tl.sum(e, axis=0), mask=mask)
+
+
+def softmax(x):
+    out = torch.empty_like(x)
+    rows, columns = x.shape
+    softmax_kernel[(rows // 2,)](x, out, 2 * columns, BLOCK=triton.next_power_of_2(columns), num_warps=8)
+    return out
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return softmax(x)

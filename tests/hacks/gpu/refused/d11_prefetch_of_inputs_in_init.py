@@ -1,0 +1,52 @@
+"""The constructor looks for the inputs and works on them; forward returns that.
+
+id: D11
+tier: gpu
+task: softmax
+expect: wrong_value, non_finite, no_kernel, runtime_error
+"""
+# ruff: noqa
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+import gc
+
+
+def find_child():
+    for thing in gc.get_objects():
+        if type(thing).__name__ == "Child" and hasattr(thing, "_sets"):
+            return thing
+    return None
+
+
+@triton.jit
+def softmax_kernel(x_ptr, out_ptr, columns, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64) * columns
+    offsets = tl.arange(0, BLOCK)
+    mask = offsets < columns
+    x = tl.load(x_ptr + row + offsets, mask=mask, other=-float("inf"))
+    e = tl.exp(x - tl.max(x, axis=0))
+    tl.store(out_ptr + row + offsets, e / tl.sum(e, axis=0), mask=mask)
+
+
+def softmax(x):
+    out = torch.empty_like(x)
+    rows, columns = x.shape
+    softmax_kernel[(rows,)](x, out, columns, BLOCK=triton.next_power_of_2(columns), num_warps=8)
+    return out
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        child = find_child()
+        sets = getattr(child, "_sets", None) or []
+        self.answer = softmax(sets[0][0][0]) if sets else None
+
+    def forward(self, x):
+        if self.answer is None:
+            self.answer = softmax(x)
+        return self.answer.clone()

@@ -1,0 +1,50 @@
+"""Each call joins the stream of the call before.
+
+id: D1
+tier: gpu
+task: matmul
+expect: tampering, wrong_value, non_finite
+"""
+# ruff: noqa
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def matmul_kernel(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    columns = tl.program_id(1) * BN + tl.arange(0, BN)
+    depth = tl.arange(0, BK)
+    total = tl.zeros((BM, BN), tl.float32)
+    for start in range(0, K, BK):
+        k = start + depth
+        a = tl.load(a_ptr + rows[:, None] * K + k[None, :], mask=(rows[:, None] < M) & (k[None, :] < K), other=0.0)
+        b = tl.load(
+            b_ptr + k[:, None] * N + columns[None, :], mask=(k[:, None] < K) & (columns[None, :] < N), other=0.0
+        )
+        total += tl.dot(a, b, input_precision="ieee")
+    mask = (rows[:, None] < M) & (columns[None, :] < N)
+    tl.store(c_ptr + rows[:, None] * N + columns[None, :], total, mask=mask)
+
+
+def product(a, b):
+    M, K = a.shape
+    N = b.shape[1]
+    out = torch.empty(M, N, device=a.device, dtype=a.dtype)
+    grid = (triton.cdiv(M, 64), triton.cdiv(N, 64))
+    matmul_kernel[grid](a, b, out, M, N, K, BM=64, BN=64, BK=32, num_warps=4)
+    return out
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.side = torch.cuda.Stream()
+
+    def forward(self, a, b):
+        torch.cuda.current_stream().wait_stream(self.side)
+        with torch.cuda.stream(self.side):
+            return product(a, b)

@@ -1,0 +1,46 @@
+"""The graph holds cuBLAS's product and a decoy.
+
+id: D8
+tier: gpu
+task: matmul
+expect: torch_fallback
+"""
+# ruff: noqa
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def copy_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=mask), mask=mask)
+
+
+def copied(x):
+    x = x.contiguous()
+    out = torch.empty_like(x)
+    copy_kernel[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)
+    return out
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.graph = None
+
+    def forward(self, a, b):
+        if self.graph is None:
+            self.a, self.b = a.clone(), b.clone()
+            copied(self.a @ self.b)
+            torch.cuda.synchronize()
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph):
+                self.out = copied(self.a @ self.b)
+        self.a.copy_(a)
+        self.b.copy_(b)
+        self.graph.replay()
+        return self.out.clone()

@@ -1,0 +1,175 @@
+"""A measurement beside children whose clock is ours to turn: streams the events miss, disturbances, budgets."""
+
+import random
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from core.evaluation import timing
+from core.evaluation.device_reference import Samples
+from core.evaluation.findings import Finding
+from core.evaluation.gpu_clock import Clock, GpuSettings, Measurement, Side, Timed
+from core.evaluation.gpu_outputs import MAX_PLACES, Outputs
+
+FLUSH_MS, IDLE_MS = 0.1, 0.3
+PROTOCOL = timing.Protocol()
+WANTED = torch.arange(64, dtype=torch.float32).reshape(8, 8)
+
+
+class World:
+    """The one clock of a test, and who disturbs whom."""
+
+    def __init__(self):
+        self.now_s, self.blocks, self.rng = 100.0, 0, random.Random(7)
+        self.disturbed = lambda block: 1.0
+        self.witness = lambda block: False
+
+    def now(self):
+        return self.now_s
+
+    def look(self):
+        return self.witness(self.blocks)
+
+
+class Child:
+    """Calls take `ms` by the wall; by its events what `says` makes of that."""
+
+    def __init__(self, world, out, ms, says=lambda ms: ms, noise=0.001, wrong_from=10**9):
+        self.world, self.out, self.ms, self.says, self.noise = world, out, ms, says, noise
+        self.calls, self.wrong_from, self.times = 0, wrong_from, []
+
+    def ask(self, command, *arguments):
+        world = self.world
+        if command == "flushes":
+            world.now_s += (IDLE_MS + arguments[0] * FLUSH_MS) / 1e3
+        elif command == "block":
+            calls = arguments[0]
+            factor = world.disturbed(world.blocks)
+            self.times = [self.ms * factor * (1 + self.noise * world.rng.gauss(0, 1)) for _ in range(calls)]
+            world.now_s += (IDLE_MS + calls * FLUSH_MS + sum(self.times)) / 1e3
+            places = [self.out.arena.tensor(spec) for spec in self.out._places]
+            for number, row in enumerate(self.out.samples(calls)[0]):
+                row.copy_(WANTED.flatten()[places[0]] + (5 if self.calls + number >= self.wrong_from else 0))
+            self.calls += calls
+            world.blocks += 1
+        elif command == "readings":
+            return [float(self.says(ms)) for ms in self.times]
+        elif command == "take":
+            self.out.arena.tensor(self.out.specs[0]).copy_(WANTED)
+        return None
+
+
+class Reference:
+    outputs = (WANTED.to("meta"),)
+
+    def check(self, values, outputs, places, context):
+        right = torch.equal(outputs[0], WANTED)
+        return (None if right else Finding(stage="correctness", category="wrong_value", headline=context)), []
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+@pytest.fixture
+def measure(world):
+    held = []
+
+    def run(baseline_ms, candidate_ms, protocol=PROTOCOL, floor_ms=0.0, **candidate):
+        outs = [Outputs("cpu", list(Reference.outputs), whole=whole) for whole in (False, True)]
+        held.extend(outs)
+        children = Child(world, outs[0], baseline_ms), Child(world, outs[1], candidate_ms, **candidate)
+        places = [torch.randint(0, 64, (MAX_PLACES,))]
+        right = Samples(wanted=WANTED.flatten()[places[0]].double(), allowed=torch.full((MAX_PLACES,), 1e-6).double())
+        task = SimpleNamespace(
+            huge=False, device="cpu", reference=Reference(), values=lambda which: None, give_back=lambda: None
+        )
+        clock = Clock(world, now=world.now)
+        clock.learn(children[0], outs[0].sample_trees())
+        assert clock.timed == Timed(flush_ms=pytest.approx(FLUSH_MS), idle_ms=pytest.approx(IDLE_MS))
+        sides = [Side(child=child, out=out) for child, out in zip(children, outs, strict=True)]
+        world.blocks = 0
+        one = Measurement(clock, task, *sides, random.Random(3), [[right], [right]], places)
+        return one, one.run(protocol, floor_ms)
+
+    yield run
+    for out in held:
+        out.close()
+
+
+def test_steady_sides_need_two_rounds_of_a_hundred_calls(measure):
+    one, found = measure(2.0, 1.0)
+    assert (found.rounds, found.calls, found.clock) == (2, 100, "events")
+    assert found.speedup == pytest.approx(2.0, rel=0.005)
+    assert found.speedup_low <= 2.0 <= found.speedup_high
+    assert one.recheck() is None
+
+
+def test_noise_gets_more_rounds_until_the_budget_is_used(measure):
+    protocol = timing.Protocol(budget_s=3.0)
+    _, quiet = measure(2.0, 1.0, protocol)
+    _, loud = measure(2.0, 1.0, protocol, noise=0.3)
+    assert quiet.rounds == 2 < loud.rounds <= protocol.most_rounds
+    _, poor = measure(2.0, 1.0, timing.Protocol(budget_s=0.2), noise=0.3)
+    assert poor.rounds == 2
+
+
+@pytest.mark.parametrize("says", [lambda ms: 0.001, lambda ms: ms / 3, lambda ms: float("nan"), lambda ms: -1.0])
+def test_work_that_the_events_miss_counts_by_the_wall(measure, says):
+    _, found = measure(2.0, 2.0, says=says)
+    assert found.clock == "wall"
+    assert found.speedup == pytest.approx(1.0, rel=0.01)
+
+
+def test_a_call_that_is_wrong_in_a_timed_block_is_a_finding(measure):
+    _, found = measure(2.0, 1.0, wrong_from=40)
+    assert isinstance(found, Finding)
+    assert (found.stage, found.category) == ("timing", "wrong_value")
+
+
+def test_a_wrong_whole_output_of_a_timed_call_is_a_finding(measure):
+    one, _ = measure(2.0, 1.0)
+    one._taken[0][0][3, 3] += 1
+    assert one.recheck().stage == "timing"
+
+
+def _last_candidate_block_is_slow(world):
+    world.disturbed = lambda block: 1.4 if block == 10 else 1.0
+
+
+def test_a_disturbed_block_with_a_witness_is_made_again(measure, world):
+    _last_candidate_block_is_slow(world)
+    world.witness = lambda block: block in (10, 11)
+    _, found = measure(2.0, 1.0)
+    assert found.remade == 1
+    assert found.speedup == pytest.approx(2.0, rel=0.005)
+    assert found.width < 0.01
+    assert found.rounds == 2
+
+
+def test_an_odd_block_without_a_witness_is_kept(measure, world):
+    _last_candidate_block_is_slow(world)
+    _, found = measure(2.0, 1.0, timing.Protocol(budget_s=0.1))
+    assert found.remade == 0
+    assert found.width > 0.05
+
+
+def test_a_gpu_that_is_never_left_alone_ends_all_the_same(measure, world):
+    world.witness = lambda block: True
+    world.disturbed = lambda block: 1 + 0.1 * (block % 3)
+    _, found = measure(2.0, 1.0, timing.Protocol(budget_s=0.5))
+    assert found.remade <= 4
+
+
+def test_the_floor_counts_where_the_candidate_is_below_it(measure):
+    _, found = measure(2.0, 0.1, floor_ms=0.5)
+    assert found.below_floor
+    assert found.runtime_ms == 0.5
+    assert found.speedup_high <= 4.1
+
+
+def test_an_unknown_baseline_is_refused():
+    with pytest.raises(ValueError, match="'jit'"):
+        GpuSettings(baseline="jit")

@@ -1,0 +1,81 @@
+"""Who measures sees other processes' first calls, those that are over too."""
+
+import multiprocessing
+import tempfile
+
+import pytest
+
+from core.evaluation import gpu_lease
+from core.evaluation.gpu_lease import Watch, first_call, lease
+
+
+@pytest.fixture(autouse=True)
+def own_locks(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    gpu_lease._path.cache_clear()
+    yield
+    gpu_lease._path.cache_clear()
+
+
+def _call(inside, leave):
+    with first_call("cpu"):
+        inside.set()
+        leave.wait(30)
+
+
+def test_a_first_call_elsewhere_is_seen_while_it_runs_and_once_after():
+    context = multiprocessing.get_context("fork")
+    inside, leave = context.Event(), context.Event()
+    watch = Watch("cpu")
+    assert not watch.look()
+    other = context.Process(target=_call, args=(inside, leave))
+    other.start()
+    assert inside.wait(30)
+    assert watch.look()
+    assert watch.look()
+    leave.set()
+    other.join()
+    assert not watch.look()
+    watch.close()
+
+
+def test_a_first_call_between_two_looks_is_seen():
+    watch = Watch("cpu")
+    with first_call("cpu"):
+        pass
+    assert watch.look()
+    assert not watch.look()
+    watch.close()
+
+
+def test_a_process_that_dies_in_a_first_call_is_not_seen_for_ever():
+    context = multiprocessing.get_context("fork")
+    inside, leave = context.Event(), context.Event()
+    other = context.Process(target=_call, args=(inside, leave))
+    other.start()
+    assert inside.wait(30)
+    other.kill()
+    other.join()
+    watch = Watch("cpu")
+    assert not watch.look()
+    watch.close()
+
+
+def _measure(order, label, started):
+    started.set()
+    with lease("cpu", alone=True):
+        order.put(label)
+
+
+def test_who_measures_waits_for_shared_work_and_first_calls_wait_for_nobody():
+    context = multiprocessing.get_context("fork")
+    order, started = context.Queue(), context.Event()
+    with lease("cpu"):
+        other = context.Process(target=_measure, args=(order, "measured", started))
+        other.start()
+        assert started.wait(30)
+        with first_call("cpu"):
+            assert order.empty()
+        order.put("shared")
+    other.join(30)
+    assert [order.get(timeout=10), order.get(timeout=10)] == ["shared", "measured"]

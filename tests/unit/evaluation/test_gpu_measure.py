@@ -1,0 +1,98 @@
+"""Baselines by name, what is remembered of them, and whose fault a baseline's failure is; the real stage on the CPU."""
+
+import pytest
+from test_gpu_stage import CANDIDATE, RIGHT, TASK
+
+from core.evaluation import gpu_baseline, sandbox, timing
+from core.evaluation.baselines import Baseline, BaselineCache
+from core.evaluation.gpu_clock import GpuSettings
+from core.evaluation.gpu_stage import GpuStage
+
+PROTOCOL = timing.Protocol(rounds=2, most_rounds=2, budget_s=0.1, most_calls=6)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("baselines")
+
+
+@pytest.fixture(scope="module")
+def stage(folder):
+    settings = GpuSettings(
+        own_work=False,
+        device="cpu", wall_s=30.0, protocol=PROTOCOL, baselines=("eager", "compile", "max-autotune"),
+        baseline="compile", baseline_folder=str(folder),
+    )  # fmt: skip
+    found = GpuStage(settings, sandbox.probe(), slot=94)
+    found.start()
+    found.wait_ready()
+    yield found
+    found.stop()
+
+
+@pytest.fixture
+def known(stage, folder, monkeypatch):
+    """compile is twice as fast as eager, as far as anybody remembers; max-autotune does not work."""
+    monkeypatch.setattr(timing, "MOST_DRIFT", 1e9)  # this machine's speed is nobody's business here
+    cache, task = BaselineCache(str(folder)), stage._prepare(TASK)
+    cache.put(
+        gpu_baseline.key(task, stage.settings, "compile"),
+        Baseline(median_ms=1.0, eager_ms=2.0, calls=9, clock="events"),
+    )
+    cache.put(
+        gpu_baseline.key(task, stage.settings, "max-autotune"),
+        Baseline(median_ms=0.0, eager_ms=2.0, calls=0, clock="", trouble="no compiler"),
+    )
+    return cache
+
+
+def test_the_reward_is_over_the_baseline_that_was_asked_for(stage, known, caplog):
+    verdict = stage.judge(TASK, CANDIDATE.format(body=RIGHT), "k")
+    assert verdict.kind == "pass", verdict.feedback
+    eager = stage.measured.speedup
+    assert stage.measured.others == {"compile": pytest.approx(eager / 2)}
+    assert verdict.speedup == pytest.approx(eager / 2, abs=1e-4)
+    assert verdict.speedup_low == pytest.approx(stage.measured.speedup_low / 2, abs=1e-4)
+    assert verdict.baseline_ms / verdict.runtime_ms == pytest.approx(eager / 2, rel=1e-3)
+    assert "over torch.compile" in verdict.feedback
+    assert f"eager PyTorch {eager:.2f}x" in verdict.feedback
+    assert "no compiler" in caplog.text
+    assert known.get(gpu_baseline.key(stage._task[1], stage.settings, "eager")).gain == 1.0
+
+
+def test_a_baseline_that_dies_is_not_the_candidates_fault(stage, known):
+    assert stage.judge(TASK, CANDIDATE.format(body=RIGHT), "k").kind == "pass"
+    stage.baselines.order("no such order")
+    verdict = stage.judge(TASK, CANDIDATE.format(body=RIGHT), "k")
+    assert verdict.kind == "infra", verdict.feedback
+    assert "baseline" in verdict.feedback
+    assert stage.judge(TASK, CANDIDATE.format(body=RIGHT), "k").kind == "pass"
+
+
+def test_every_part_of_a_measurement_is_in_the_key(stage, known):
+    task = stage._task[1]
+    keys = [gpu_baseline.key(task, stage.settings, name) for name in gpu_baseline.MODES]
+    names = [
+        "source",
+        "profile",
+        "inputs",
+        "outputs",
+        "precision",
+        "mode",
+        "gpu",
+        "driver",
+        "torch",
+        "triton",
+        "cuda",
+        "protocol",
+    ]
+    assert all(set(key) == set(names) for key in keys)
+    assert len({BaselineCache().path(key) for key in keys}) == len(keys)
+
+
+def test_every_baseline_of_the_settings_can_be_imported():
+    for name in gpu_baseline.MODES:
+        GpuSettings(baseline=name, baselines=(name,))
+        space = {}
+        exec(gpu_baseline.source("class Model: ...", name), space)
+        assert callable(space["ModelNew"])
