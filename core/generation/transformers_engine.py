@@ -29,16 +29,13 @@ from transformers.utils import logging
 from core.generation import qwen3_decoder
 from core.generation.decoders import CachedDecoder, Decoder
 from core.generation.engine import Completion, PromptTooLong, Sampling
+from core.generation.errors import EngineStopped
 from core.generation.prefixes import Prefixes
 from core.generation.sampling import draw, uniforms
 from core.generation.swap import read_weights, replace_weights
 
 PREFILL_TOKENS = 8192
 """Most padded prompt tokens in one prefill, so that running rows don't stand still for long."""
-
-
-class EngineStopped(RuntimeError):
-    """The engine was stopped, or its thread failed; `__cause__` says how."""
 
 
 class _Row:

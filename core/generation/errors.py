@@ -1,0 +1,5 @@
+"""How engines end."""
+
+
+class EngineStopped(RuntimeError):
+    """The engine was stopped, or failed; `__cause__` says how."""

