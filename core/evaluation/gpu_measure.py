@@ -114,7 +114,7 @@ class Measuring:
         self.measured = None
         clock = Clock(self._watcher())
         with self._spent("baseline"):
-            self.ready(task)
+            self._ready(task)
         with self._spent("floor"):
             self.floor = self._floor_of(task)
         assert self._out is not None
@@ -163,8 +163,8 @@ class Measuring:
         """Under the lease; raises TimeoutError where other processes' kernels never end."""
         return measure() if self.quiet is None else self.quiet.around(measure, self.settings.wall_s + 10.0)
 
-    def ready(self, task: GpuTask) -> Outputs:
-        """The eager child is loaded, was called once, and has the present parameters; its outputs."""
+    def _ready(self, task: GpuTask) -> None:
+        """The eager child is loaded, was called once, and has the present parameters."""
         self.begin(task)
         child = self._zygote
         if not self._called:
@@ -173,8 +173,6 @@ class Measuring:
                 child.ask("call", 0, task.reference.training, False)
             self._called = True
         child.ask("state", task.state_trees(), task.reference.built.required)
-        assert self._out is not None
-        return self._out
 
     def _watcher(self) -> Watch:
         if self._watch is None:

@@ -162,7 +162,7 @@ class GpuStage:
     def _run(self, task: GpuTask, candidate: str, backend: str, key: str, timed: bool) -> Verdict:
         verdict = Verdict(candidate_key=key, kind="pass", tier="gpu", compiled=True, correct=True, feedback="correct")
         try:
-            if timed or self.settings.own_work:
+            if timed:
                 self._clock.begin(task)
             try:
                 samples, finding, places = self._correct(task, candidate, backend)
@@ -187,11 +187,8 @@ class GpuStage:
         """Who did the work; the candidate's child may be gone after it."""
         assert self._out is not None
         with self._spent("own work"):
-            base = self._clock.ready(task)
             runtime_ms = self.measured.runtime_ms if self.measured is not None else None
-            return self._honesty.after(
-                task, self.candidates, self._out, self.baselines, base, candidate, backend, places, runtime_ms
-            )
+            return self._honesty.after(task, self.candidates, self._out, candidate, backend, places, runtime_ms)
 
     def _with_lines(self, verdict: Verdict, candidate: str, backend: str) -> Verdict:
         lines = self._honesty.lines(candidate, backend) if self.settings.profile_lines else ""
@@ -301,7 +298,8 @@ class GpuStage:
         if gpu_faults.out_of_memory(error):
             if prepared is not None and self._greedy(prepared):
                 return self._was_greedy(prepared, key)
-            needs = prepared.needs.describe() if prepared is not None else f"task {task.task_id}: {error}"
+            asked = " ".join(str(error).split(". ")[:2])[:120]  # what follows is advice to other programs
+            needs = prepared.needs.describe() if prepared is not None else f"task {task.task_id}: {asked}"
             text = self._no_room(needs)
             self._forget()
             if prepared is None:  # no candidate was there yet: it will never fit

@@ -13,6 +13,7 @@ import argparse
 import json
 import multiprocessing
 import re
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,7 @@ def judge(paths: list[Path], workers: int, timed: bool = True) -> list[dict[str,
             ended += 1
         else:
             found.append(answer)
+            print(json.dumps(answer), file=sys.stderr, flush=True)
     for process in processes:
         process.join()
     return sorted(found, key=lambda answer: answer["file"])
