@@ -187,8 +187,11 @@ class GpuStage:
         """Who did the work; the candidate's child may be gone after it."""
         assert self._out is not None
         with self._spent("own work"):
-            runtime_ms = self.measured.runtime_ms if self.measured is not None else None
-            return self._honesty.after(task, self.candidates, self._out, candidate, backend, places, runtime_ms)
+            measured = self.measured
+            timed = (measured.runtime_ms, measured.baseline_ms) if measured is not None else None
+            return self._honesty.after(
+                task, self.candidates, self._out, candidate, backend, places, timed, self.settings.profile_lines
+            )
 
     def _with_lines(self, verdict: Verdict, candidate: str, backend: str) -> Verdict:
         lines = self._honesty.lines(candidate, backend) if self.settings.profile_lines else ""
