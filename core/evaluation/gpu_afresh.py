@@ -15,11 +15,13 @@ from core.evaluation.gpu_task import GpuTask
 
 LOOKS, MORE_LOOKS = 3, 8
 """At first; in all, where the first ones differ."""
-DEARER, DEARER_MS = 0.3, 0.08
-"""A call on new values may take this share, and this much, longer than one on known values."""
+DEARER, DEARER_MS = 0.3, 0.05
+"""A call on new values may take this share of a timed one, and this much, longer than one on known values."""
 
 
-def check(clock: Clock, task: GpuTask, side: Side, places: list[torch.Tensor], rng: random.Random) -> Finding | None:
+def check(
+    clock: Clock, task: GpuTask, side: Side, places: list[torch.Tensor], rng: random.Random, runtime_ms: float
+) -> Finding | None:
     """What is remembered by value; the child then holds the output of the latest call, on new values of set 0, for
     `compare`. A host's caches know values too, so on the CPU no times are compared. Raises ChildFailed."""
     known: list[float] = []
@@ -30,19 +32,16 @@ def check(clock: Clock, task: GpuTask, side: Side, places: list[torch.Tensor], r
         task.fresh_in_place()
         side.out.choose(places, rng)
         new.append(clock.ask(side.child, "block", 1, 0, 0, *side.out.sample_trees()))
-        if len(new) >= LOOKS and not (
-            task.device != "cpu" and is_dearer(new, known, clock.timed.flush_ms + clock.timed.idle_ms)
-        ):
+        if len(new) >= LOOKS and (task.device == "cpu" or not is_dearer(new, known, runtime_ms)):
             return None
     text = f"a call on inputs it has not seen takes {min(new) - min(known):.3g} ms more than one on inputs it has"
     detail = f"It takes {min(known):.3g} ms on known inputs, all together. Compute every answer anew."
     return Finding(stage="timing", category="tampering", headline=text, detail=detail)
 
 
-def is_dearer(new_ms: list[float], known_ms: list[float], other_ms: float) -> bool:
-    """Whether new values cost more; `other_ms` of each reading is not the call's."""
-    least = min(known_ms)
-    return min(new_ms) - least > DEARER * max(0.0, least - other_ms) + DEARER_MS
+def is_dearer(new_ms: list[float], known_ms: list[float], runtime_ms: float) -> bool:
+    """Whether new values cost more: readings of whole blocks, of which a call takes `runtime_ms`."""
+    return min(new_ms) - min(known_ms) > DEARER * runtime_ms + DEARER_MS
 
 
 def compare(task: GpuTask, side: Side) -> Finding | None:

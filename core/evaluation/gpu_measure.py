@@ -139,7 +139,7 @@ class Measuring:
         if finding is None and out.split is None:
             mine = Side(child=candidate, out=out)
             with self._spent("lease"), lease(self.settings.device, alone=True), self._spent("afresh"):
-                finding = gpu_afresh.check(clock, task, mine, places, self._rng)
+                finding = gpu_afresh.check(clock, task, mine, places, self._rng, result.runtime_ms)
             if finding is None:
                 with self._spent("wait"), lease(self.settings.device), self._spent("compare"):
                     finding = gpu_afresh.compare(task, mine)

@@ -4,6 +4,7 @@ Apart from the other orders because they watch the candidate instead of running 
 candidate can't import, it finds in memory all the same, so nothing here is secret.
 """
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -45,6 +46,7 @@ class HonestyOrders:
         start, end = child._new_event(), child._new_event()
         self._output, watch.around, before = None, [], watch.replays
         child._remember()
+        gc.disable()  # as in timed calls
         with torch.no_grad():
             for _ in range(leads):
                 child._flush.zero_()
@@ -52,6 +54,7 @@ class HonestyOrders:
             output = child._forward(number)
             end.record()
         child._idle()
+        gc.enable()
         del output
         child._put_back()
         pairs, watch.around = watch.around, None
@@ -63,11 +66,13 @@ class HonestyOrders:
         child: Any = self
         self._output = None
         child._remember()
+        gc.disable()
         with torch.no_grad():
             for _ in range(leads):
                 child._flush.zero_()
             output = child._forward(number) if number >= 0 else None
         child._idle()
+        gc.enable()
         del output
         child._put_back()
 

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 import torch
 
-from core.evaluation import cuda_on_gpu, gpu_correct, gpu_faults, gpu_precision, sandbox, timing
+from core.evaluation import cuda_on_gpu, gpu_correct, gpu_faults, gpu_precision, gpu_warm, sandbox, timing
 from core.evaluation.device_memory import DriverError
 from core.evaluation.device_reference import Samples
 from core.evaluation.findings import Finding, feedback_text
@@ -106,6 +106,10 @@ class GpuStage:
     def wait_ready(self) -> None:
         for zygote in (self.candidates, self.baselines):
             zygote.wait_ready()
+        if self.settings.warm_up and self.settings.device != "cpu":
+            for source in gpu_warm.CANDIDATES:
+                self.judge(gpu_warm.TASK, source, "warm-up")
+            self._forget()
 
     def stop(self) -> None:
         self._forget()
