@@ -3,8 +3,8 @@
 The fixed mix (gpu_tasks/): three elementwise tasks of 1.6 G elements, three norms and reductions, three products, three
 fusions; each with a right candidate and one whose stores are wrong. The whole mix by `--workers` processes, and with
 `--classes` each class alone by as many; every run starts from nothing known of a task. Processes are started, and have
-judged a tiny task (gpu_warm), before the clock is, as they have in a run; only the GPU tier is counted: the CPU tier runs
-on other cores and ahead of it.
+judged a tiny task (gpu_warm), before the clock is, as they have in a run; only the GPU tier is counted: the CPU tier
+runs on other cores and ahead of it.
 
 The usual way (naive_gpu.py) takes one candidate after the other: 5 correctness and 100 timing trials, a fresh Python
 each. To fit the call's time, of the huge tasks `--naive-huge-trials` correctness trials are run and the others counted
@@ -48,6 +48,7 @@ def naive(huge_trials: int, budget_s: float, folder: Path) -> list[dict[str, Any
                 path = folder / f"{name}_{side}.py"
                 path.write_text(candidates(name)[side])
                 found.append(_naive_one(name, side, path, huge_trials if huge else CORRECTNESS, huge))
+                print(json.dumps(found[-1]), file=sys.stderr, flush=True)
     return found
 
 
