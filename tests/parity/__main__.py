@@ -101,7 +101,7 @@ def environment(folder: Path, names: list[str], trouble: dict[str, str]) -> str:
         folder.mkdir(parents=True, exist_ok=True)
         wanted = os.environ.get("KERNELMILL_PARITY_PYTHON")
         tries = [wanted] if wanted else ["3.12", sys.executable]
-        if not any(run([uv, "venv", "--quiet", "--python", each, str(venv)]) is None for each in tries):
+        if not any(run([uv, "venv", "--quiet", "--python", each, str(venv)], within_s=120) is None for each in tries):
             raise SystemExit(f"no environment could be made with {' or '.join(tries)}: set KERNELMILL_PARITY_PYTHON")
     problem = run([uv, "pip", "install", "--quiet", "--python", python, *BASE])
     if problem:
@@ -114,9 +114,12 @@ def environment(folder: Path, names: list[str], trouble: dict[str, str]) -> str:
     return python
 
 
-def run(command: list[str]) -> str | None:
+def run(command: list[str], within_s: float = 540) -> str | None:
     """None when the command succeeds, else the first line of its complaint that says something."""
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=within_s)
+    except subprocess.TimeoutExpired:
+        return f"no answer within {within_s:.0f} s"
     if done.returncode == 0:
         return None
     lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]

@@ -9,6 +9,7 @@ import torch
 
 from actors.learner import trainer_settings
 from configs.load import load
+from core.training.model import gather, scatter_into
 from tests.unit.training.conftest import make_samples
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "algorithms.md"
@@ -67,13 +68,17 @@ def drawn(model, s, g):
     return msgspec.structs.replace(s, ids=ids, logprobs=logprobs)
 
 
-def shift(trainer, seed: int = 5, size: float = 0.02) -> None:
+def shift(trainer, seed: int = 5, size: float = 0.02, norm: float = 6.0) -> None:
     """Moves the policy away from the reference, makes it sure of some tokens, and gives a critic something to say."""
     g = torch.Generator().manual_seed(seed)
+
+    def change(parameter, by):
+        full = gather(parameter.detach())
+        scatter_into(parameter, by(full, torch.randn(full.shape, generator=g)))
+
     with torch.no_grad():
         for parameter in trainer.model.parameters():
-            parameter.add_(torch.randn(parameter.shape, generator=g) * size)
-        trainer.model.lm.model.norm.weight.mul_(6.0)
+            change(parameter, lambda full, noise: full + size * noise)
+        change(trainer.model.lm.model.norm.weight, lambda full, _: full * norm)
         if trainer.critic is not None:
-            head = trainer.critic.model.lm.lm_head.weight
-            head.add_(torch.randn(head.shape, generator=g) * 0.2)
+            change(trainer.critic.model.lm.lm_head.weight, lambda full, noise: full + 0.2 * noise)
