@@ -1,6 +1,6 @@
 """What a trainer needs to know; mirrors `[learner]` of the run's config, which core may not import.
 
-    msgspec.convert({"model": "policies/tiny", "dtype": "float32", **config.learner.model_dump()}, TrainerSettings)
+    TrainerSettings(model="policies/tiny", dtype="float32", seed=0, **config.learner.model_dump())
 
 Which settings go together: `core.training.combinations`.
 """
@@ -142,6 +142,9 @@ class TrainerSettings(msgspec.Struct, frozen=True, kw_only=True):
         return self.ranks > 1 or self.cpu_offload or self.shard == "always"
 
     def __post_init__(self) -> None:
+        if self.corrections is not None:  # tables, as the config's model_dump has them
+            made = tuple(msgspec.convert(c, Correction, from_attributes=True) for c in self.corrections)
+            msgspec.structs.force_setattr(self, "corrections", made)
         if why := impossible(self):
             raise ValueError(why)
         if self.lora_rank < 0 or self.head_chunk_tokens < 1 or self.pack_multiple < 0 or self.head_cache_gib < 0:

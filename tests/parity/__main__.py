@@ -76,7 +76,7 @@ def compare(python: str, folder: Path, name: str) -> dict | str:
     """One peer's rows and versions, or why there are none."""
     out = folder / f"{name}.json"
     out.unlink(missing_ok=True)
-    surroundings = {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1",
+    surroundings = {"PYTHONPATH": f"{ROOT}:{alone(folder)}", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1",
                     "HF_HUB_OFFLINE": "1"}  # fmt: skip
     try:
         done = subprocess.run(
@@ -90,6 +90,26 @@ def compare(python: str, folder: Path, name: str) -> dict | str:
     return (done.stderr.strip() or "no output").splitlines()[-1]
 
 
+def alone(folder: Path) -> Path:
+    """A folder in which `parity` is the only package: a peer that looks for vllm must not find our tests of that name,
+    and peers ship a package `tests` of their own."""
+    path = folder.resolve() / "path"
+    path.mkdir(exist_ok=True)
+    link = path / "parity"
+    link.unlink(missing_ok=True)
+    link.symlink_to(Path(__file__).parent)
+    return path
+
+
+def pythons() -> list[str]:
+    """What to make the environment with, best first: skyrl needs 3.12, which uv can't find where pyenv keeps it."""
+    wanted = os.environ.get("KERNELMILL_PARITY_PYTHON")
+    if wanted:
+        return [wanted]
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    return ["3.12", *map(str, sorted(pyenv.glob("versions/3.12.*/bin/python"))), sys.executable]
+
+
 def environment(folder: Path, names: list[str], trouble: dict[str, str]) -> str:
     """Path of a Python with the peers in it. Installing again what is there takes a second."""
     uv = next((str(path) for path in (ROOT / ".uv/bin/uv",) if path.exists()), None) or shutil.which("uv")
@@ -99,8 +119,7 @@ def environment(folder: Path, names: list[str], trouble: dict[str, str]) -> str:
     python = str(venv / "bin" / "python")
     if not Path(python).exists():
         folder.mkdir(parents=True, exist_ok=True)
-        wanted = os.environ.get("KERNELMILL_PARITY_PYTHON")
-        tries = [wanted] if wanted else ["3.12", sys.executable]
+        tries = pythons()
         if not any(run([uv, "venv", "--quiet", "--python", each, str(venv)], within_s=120) is None for each in tries):
             raise SystemExit(f"no environment could be made with {' or '.join(tries)}: set KERNELMILL_PARITY_PYTHON")
     problem = run([uv, "pip", "install", "--quiet", "--python", python, *BASE])

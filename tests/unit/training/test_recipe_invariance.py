@@ -1,4 +1,4 @@
-"""What must not change a step, for every recipe: how it is cut into micro-batches, in which order, filled up, over ranks."""
+"""What must not change the step of any recipe: cuts into micro-batches, order, filling, the number of ranks."""
 
 import json
 import os
