@@ -26,7 +26,7 @@ from bus import facts
 from bus.broker import SequenceConflict
 from bus.messages import Policy, Step
 from core.checkpoints import store
-from core.episodes.samples import Sample, samples_of
+from core.episodes.samples import samples_of
 from core.flow.chain import Chain, GroupOutcome
 from core.flow.collector import Collector, CollectorState, Group
 from core.record.metrics import batch_metrics
@@ -53,9 +53,7 @@ class Learner(Actor):
         self._collector = self._new_collector()
         self._arrived = asyncio.Event()
         self._incarnation = 0
-        self._settings = None
-        self._varied: set[str] = set()
-        """Complete groups that dynamic sampling has looked at and keeps."""
+        self._selection = None
         self._stage_s: dict[str, float] = {}
         """Stage times since the last step, for the next step's metrics."""
 
@@ -91,15 +89,18 @@ class Learner(Actor):
     async def _take_over(self) -> None:
         """Load the newest committed checkpoint and fence everybody else."""
         from core.training.ranks import RankGroup
+        from core.training.selection import DynamicSampling
 
         while records := await self.bus.read_steps(self._chain_seq + 1, timeout_s=0.2):
             for seq, record in records:
                 self._chain_seq = seq
                 self._chain.feed(record)
-        self._settings = trainer_settings(self.config)
-        if not self._settings.fused_head:
-            log.info("the head makes its logits again in the backward pass", **head_reason(self._settings))
-        self._ranks = await self._compute.call(RankGroup, self._settings)
+        settings = trainer_settings(self.config)
+        if not settings.fused_head:
+            named = ", ".join(c.name for c in settings.corrected)
+            log.info("head = recompute", asked=settings.head, objective=settings.objective, corrections=named)
+        self._selection = DynamicSampling(settings, self.config.episodes.gamma)
+        self._ranks = await self._compute.call(RankGroup, settings)
         self._incarnation = self._chain.incarnation + 1
         checkpoint = await asyncio.to_thread(store.latest_committed, self.folder.checkpoints)
         if checkpoint is not None:
@@ -128,30 +129,12 @@ class Learner(Actor):
         self._took("time/wait_s", started)
 
     async def _reject_empty_groups(self) -> None:
-        while outcomes := [group.outcome() for group in self._collector.rejects()] + self._uniform_groups():
+        while outcomes := [group.outcome() for group in self._collector.rejects()] + self._dull_groups():
             await self._append(self._record("rejected", tuple(outcomes)))
             self._collector.consume(outcomes)
 
-    def _uniform_groups(self) -> list[GroupOutcome]:
-        """With dynamic sampling, complete groups whose returns are all equal; each group is looked at once."""
-        if not self.config.learner.dynamic_sampling:
-            return []
-        from core.training.credit import uniform_groups
-
-        outcomes, varied = [], set()
-        for group in self._collector.complete():
-            if group.group_id not in self._varied:
-                reasons = uniform_groups(self._samples(group), self._settings)
-                if why := reasons.get(group.group_id):
-                    outcomes.append(group.outcome(dict.fromkeys(group.episodes, why)))
-                    continue
-            varied.add(group.group_id)
-        self._varied = varied
-        return outcomes
-
-    def _samples(self, group: Group) -> list[Sample]:
-        config = self.config.episodes
-        return [s for e in group.trainable for s in samples_of(e, credit=config.credit, gamma=config.gamma)]
+    def _dull_groups(self) -> list[GroupOutcome]:
+        return self._selection.rejects(self._collector.complete()) if self._selection is not None else []
 
     async def _train(self, groups: list[Group]) -> None:
         outcomes, samples = [], []
@@ -294,12 +277,6 @@ def collector_state(extra: store.Extra) -> CollectorState:
     """The collector as a checkpoint remembers it."""
     state = msgspec.json.decode(extra.notes["collector"], type=CollectorState)
     return msgspec.structs.replace(state, consumed=extra.consumed)
-
-
-def head_reason(settings) -> dict[str, str]:
-    """Why the head can't be fused, for the log."""
-    named = [c.name for c in settings.corrected]
-    return {"head": settings.head, "objective": settings.objective, "corrections": ", ".join(named)}
 
 
 def trainer_settings(config):

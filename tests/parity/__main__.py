@@ -50,11 +50,11 @@ def main() -> int:
 
     started = time.monotonic()
     trouble: dict[str, str] = {}
-    python = environment(args.folder, names, trouble)
+    python, path = environment(args.folder, names, trouble), alone(args.folder)
     rows: list[dict] = []
     versions: dict[str, str] = {}
     with ThreadPoolExecutor(2) as pool:  # most of the time is spent importing the peers
-        answers = dict(zip(names, pool.map(lambda name: compare(python, args.folder, name), names), strict=True))
+        answers = dict(zip(names, pool.map(lambda name: compare(python, args.folder, path, name), names), strict=True))
     for name, answer in answers.items():
         if isinstance(answer, str):
             trouble.setdefault(name, answer)
@@ -72,11 +72,11 @@ def main() -> int:
     return 1 if bad or ("trl" in names and "trl" in trouble) else 0
 
 
-def compare(python: str, folder: Path, name: str) -> dict | str:
-    """One peer's rows and versions, or why there are none."""
+def compare(python: str, folder: Path, path: Path, name: str) -> dict | str:
+    """One peer's rows and versions, or why there are none. path: where `parity` is found (`alone`)."""
     out = folder / f"{name}.json"
     out.unlink(missing_ok=True)
-    surroundings = {"PYTHONPATH": f"{ROOT}:{alone(folder)}", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1",
+    surroundings = {"PYTHONPATH": f"{ROOT}:{path}", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1",
                     "HF_HUB_OFFLINE": "1"}  # fmt: skip
     try:
         done = subprocess.run(
