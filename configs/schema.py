@@ -407,6 +407,11 @@ class RunConfig(Section):
                 f"learner.baseline = {self.learner.baseline!r} compares within a group, but sampler.group_size = "
                 f"{self.sampler.group_size}: use 2 or more, or baseline = 'none'"
             )
+        if self.learner.baseline == "maxrl" and self.reward.shape == "milestone":
+            raise ValueError(
+                "learner.baseline = 'maxrl' wants rewards of at least 0, reward.shape = 'milestone' goes to -1: use "
+                "another of the two"
+            )
         if self.learner.overlong_buffer_tokens > self.rollout.max_new_tokens:
             raise ValueError(
                 f"learner.overlong_buffer_tokens = {self.learner.overlong_buffer_tokens} must be at most "

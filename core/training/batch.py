@@ -66,10 +66,9 @@ def make_batch(samples: Sequence[Sample], settings: TrainerSettings, *, vocab: i
     """Raises ValueError when a sample is there twice. `kept` is empty when there is nothing to train on."""
     credit.refuse_twins(samples)
     sound, refused = sift(samples, settings.max_tokens_per_rank, vocab)
-    member = credit.members(samples, settings)
-    kept = [i for i in sound if member[i]]
-    if cut := len(sound) - len(kept):
-        refused["truncated"] = cut
+    excluded = credit.exclusions(samples, settings)
+    refused.update(reason for i in sound if (reason := excluded[i]))
+    kept = [i for i in sound if excluded[i] is None]
     if settings.dynamic_sampling:
         dull = credit.uniform_groups(samples, settings)
         refused.update(dull[samples[i].group_id] for i in kept if samples[i].group_id in dull)

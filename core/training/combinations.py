@@ -69,6 +69,8 @@ def _advantage(s: Any) -> str | None:
         return f"advantage = {s.advantage!r} has a number per token: set scale = 'batch' (whitened) or 'none'"
     if s.advantage == "reinforce_plus_plus" and s.baseline == "maxrl":
         return "advantage = 'reinforce_plus_plus' takes baseline = 'none', 'mean' or 'leave_one_out', not 'maxrl'"
+    if s.baseline == "maxrl" and (s.overlong_buffer_tokens or s.kl_in == "reward"):
+        return "baseline = 'maxrl' wants returns of at least 0: leave out overlong_buffer_tokens and kl_in = 'reward'"
     if s.dynamic_sampling and s.baseline == "none":
         return "dynamic_sampling drops groups whose returns are all equal: it needs a baseline other than 'none'"
     return None

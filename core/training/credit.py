@@ -2,7 +2,7 @@
 
 Every rank computes this from all samples of the step, so that nothing depends on who trains what.
 
-    members       samples with a finite return, and (with `overlong_filter`) not cut off at the token limit
+    members       samples without an exclusion: a finite return, not cut off at the token limit, ...
     shaped        the return, less the overlong penalty of the longest turn in the sample
     compared      within (group, turn, role), or with advantage = "group" within (group, role). Where credit is
                   "trajectory", within (group, role) in any case, and a rollout counts once however many samples hold
@@ -32,10 +32,25 @@ def refuse_twins(samples: Sequence[Sample]) -> None:
         raise ValueError(f"episode {group}/{index} turn {turn} ({role}) is in the batch twice")
 
 
+def exclusions(samples: Sequence[Sample], settings: TrainerSettings) -> list[str | None]:
+    """Why a sample stands in nobody's baseline, or None; [samples]: a return that is not a number, a turn that was cut
+    off (with `overlong_filter`), a return below 0 where the baseline divides by the group's mean."""
+    cut = {unit(s, settings) for s in samples if s.truncated} if settings.overlong_filter else set()
+    ratio = settings.baseline == "maxrl"
+
+    def reason(s: Sample) -> str | None:
+        if not np.isfinite(s.ret):
+            return "non_finite"
+        if unit(s, settings) in cut:
+            return "truncated"
+        return "negative_return" if ratio and s.ret < 0 else None
+
+    return [reason(s) for s in samples]
+
+
 def members(samples: Sequence[Sample], settings: TrainerSettings) -> list[bool]:
     """Which samples stand in baselines; [samples]."""
-    cut = {unit(s, settings) for s in samples if s.truncated} if settings.overlong_filter else set()
-    return [bool(np.isfinite(s.ret)) and unit(s, settings) not in cut for s in samples]
+    return [reason is None for reason in exclusions(samples, settings)]
 
 
 def longest_turn(mask: np.ndarray) -> int:

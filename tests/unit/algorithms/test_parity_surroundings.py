@@ -16,7 +16,10 @@ def test_peers_find_no_tests_in_place_of_a_package(tmp_path):
     folders = [f.name for f in (ROOT / "tests").iterdir() if f.is_dir() and f.name not in ("parity", "__pycache__")]
     absent = [name for name in folders if importlib.util.find_spec(name) is None]
     assert "vllm" in folders and absent
-    asked = f"import importlib.util as u; print([n for n in {absent!r} if u.find_spec(n)], u.find_spec('parity.compare').name)"
+    asked = (
+        f"import importlib.util as u; print([n for n in {absent!r} if u.find_spec(n)]);"
+        "print(u.find_spec('parity.compare').name)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", asked], cwd=ROOT, env={"PYTHONPATH": f"{ROOT}:{path}"}, capture_output=True, text=True
     )

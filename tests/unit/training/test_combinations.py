@@ -44,6 +44,7 @@ REFUSED = {
     'kl_in = "reward"\nkl_estimator = "k1"\nkl_coef = 0.0': "set kl_coef",
     'kl_in = "reward"\nkl_estimator = "k1"\nkl_ratio_weighted = true': "leave it out",
     'kl_in = "reward"\nkl_estimator = "k1"\ndynamic_sampling = true': "kl_in = 'loss'",
+    'baseline = "maxrl"\noverlong_buffer_tokens = 5': "leave out overlong_buffer_tokens",
     "overlong_buffer_tokens = 5000": "at most rollout.max_new_tokens = 4096",
     'quantize = "nf4"': "set lora_rank",
     "pack_multiple = 1000": "must divide",
@@ -147,6 +148,17 @@ def test_samples_that_were_cut_off_are_left_out_and_counted(policy_folder):
     filtered = settings_for(policy_folder, kl_coef=0.0, overlong_filter=True, credit="trajectory")
     numbers = Trainer(filtered).step(samples)
     assert numbers["refused/truncated"] == cut and numbers["samples"] == len(samples) - cut
+
+
+def test_a_return_below_zero_is_counted_where_the_mean_divides(policy_folder, tmp_path):
+    samples = make_samples(8)
+    samples = [msgspec.structs.replace(samples[0], ret=-1.0), *samples[1:]]
+    numbers = Trainer(settings_for(policy_folder, kl_coef=0.0, baseline="maxrl")).step(samples)
+    assert numbers["refused/negative_return"] == 1 and numbers["samples"] == 7 and numbers["applied"] == 1
+    path = tmp_path / "run.toml"
+    path.write_text('model.path = "m"\nlearner.baseline = "maxrl"\nreward.shape = "milestone"\n')
+    with pytest.raises(ConfigError, match="at least 0"):
+        load(path)
 
 
 def test_nothing_is_left_by_dynamic_sampling(policy_folder):
