@@ -11,7 +11,7 @@ statistics). How far an output may be off is in tolerance.py, the comparison in 
 
 import copy
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -146,6 +146,23 @@ class DeviceReference:
             if self.device != "cpu":
                 torch.cuda.empty_cache()
             return None
+
+    def repeatable(self, inputs: Any) -> tuple[Callable[[], None], float]:
+        """The timed call as a function, at the parameters that are loaded, and which share of the whole it does: one
+        part where the task comes apart."""
+        source: Inputs = as_inputs(inputs)
+        start, stop = (0, 1) if self.split is None else self.split.ranges()[0]
+        given = source.whole() if self.split is None else source.part(self.split, start, stop)
+        share = 1.0 if self.split is None else (stop - start) / self.split.size
+        given = trees.copied(given) if self.mutated else given
+        self._run(given, False, self.training)
+        args, kwargs = given
+
+        def again() -> None:
+            with torch.no_grad():
+                self.built.model(*args, **kwargs)
+
+        return again, share
 
     # --- learning what the task is ---
 

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 import torch
 
-from core.evaluation import cuda_on_gpu, gpu_correct, gpu_faults, gpu_precision, sandbox, timing
+from core.evaluation import cuda_on_gpu, gpu_correct, gpu_faults, gpu_precision, gpu_warm, sandbox, timing
 from core.evaluation.device_memory import DriverError
 from core.evaluation.device_reference import Samples
 from core.evaluation.findings import Finding, feedback_text
@@ -106,6 +106,10 @@ class GpuStage:
     def wait_ready(self) -> None:
         for zygote in (self.candidates, self.baselines):
             zygote.wait_ready()
+        if self.settings.warm_up and self.settings.device != "cpu":
+            for source in gpu_warm.CANDIDATES:
+                self.judge(gpu_warm.TASK, source, "warm-up")
+            self._forget()
 
     def stop(self) -> None:
         self._forget()
@@ -162,7 +166,7 @@ class GpuStage:
     def _run(self, task: GpuTask, candidate: str, backend: str, key: str, timed: bool) -> Verdict:
         verdict = Verdict(candidate_key=key, kind="pass", tier="gpu", compiled=True, correct=True, feedback="correct")
         try:
-            if timed or self.settings.own_work:
+            if timed:
                 self._clock.begin(task)
             try:
                 samples, finding, places = self._correct(task, candidate, backend)
@@ -187,10 +191,10 @@ class GpuStage:
         """Who did the work; the candidate's child may be gone after it."""
         assert self._out is not None
         with self._spent("own work"):
-            base = self._clock.ready(task)
-            runtime_ms = self.measured.runtime_ms if self.measured is not None else None
+            measured = self.measured
+            timed = (measured.runtime_ms, measured.baseline_ms) if measured is not None else None
             return self._honesty.after(
-                task, self.candidates, self._out, self.baselines, base, candidate, backend, places, runtime_ms
+                task, self.candidates, self._out, candidate, backend, places, timed, self.settings.profile_lines
             )
 
     def _with_lines(self, verdict: Verdict, candidate: str, backend: str) -> Verdict:
@@ -301,7 +305,8 @@ class GpuStage:
         if gpu_faults.out_of_memory(error):
             if prepared is not None and self._greedy(prepared):
                 return self._was_greedy(prepared, key)
-            needs = prepared.needs.describe() if prepared is not None else f"task {task.task_id}: {error}"
+            asked = " ".join(str(error).split(". ")[:2])[:120]  # what follows is advice to other programs
+            needs = prepared.needs.describe() if prepared is not None else f"task {task.task_id}: {asked}"
             text = self._no_room(needs)
             self._forget()
             if prepared is None:  # no candidate was there yet: it will never fit

@@ -8,6 +8,10 @@ import glob
 import os
 from functools import cache
 
+PROFILER = {"TEARDOWN_CUPTI": "0", "DISABLE_CUPTI_LAZY_REINIT": "1"}
+"""For a process that profiles: CUPTI, once up, stays up. Torn down after each session it takes most of a second to come
+back, and crashes where CUDA graphs are."""
+
 
 @cache
 def devices() -> list[str]:
@@ -25,7 +29,7 @@ def one_gpu(number: int) -> dict[str, str]:
         files = glob.glob("/dev/nvidia[0-9]*")
         shown = sorted((path.removeprefix("/dev/nvidia") for path in files), key=int)
     chosen = {"CUDA_VISIBLE_DEVICES": shown[number % len(shown)]} if shown else {}
-    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **chosen}
+    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **PROFILER, **chosen}
 
 
 @cache
@@ -48,7 +52,7 @@ def readable() -> list[str]:
 
 def environment() -> dict[str, str]:
     """For a zygote whose children use the GPU; Triton would start a program to find the library."""
-    found = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_MODULE_LOADING": "LAZY"}
+    found = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_MODULE_LOADING": "LAZY", **PROFILER}
     shown = os.environ.get("CUDA_VISIBLE_DEVICES")
     if shown is not None:
         found["CUDA_VISIBLE_DEVICES"] = shown

@@ -129,12 +129,12 @@ ON_CPU = {
     "wrong_structure": "return [x + 1]",
 }
 ON_GPU = {
-    "out_of_bounds": "add[(triton.cdiv(n, 1024),)](x, out, n, 1 << 20, BLOCK=1024); return out",
-    "shared_memory": "wide[(1,)](x.clone(), BLOCK=512); return x + 1",
+    "out_of_bounds": "add[(triton.cdiv(n, 1024),)](x, out, n, 1 << 42, BLOCK=1024); return out",
+    "shared_memory": "wide[(1,)](x.clone(), BLOCK=256); return x + 1",
     "compile_error": "broken[(1,)](x); return x + 1",
     "kernel_error": "return x + 1 + torch.zeros(3, device=x.device)[torch.full((4,), 99, device=x.device)].sum()",
     "memory": "kept = [torch.empty(1 << 33, device=x.device) for _ in range(64)]; return x + 1",
-    "crash": "os.kill(os.getpid(), signal.SIGSEGV) or ctypes.string_at(0)",
+    "crash": "ctypes.string_at(0)",
 }
 
 
@@ -206,7 +206,7 @@ BROKEN_TASK = Task(
 
 def test_a_task_that_does_not_run_is_not_the_candidates_fault(cpu_stage):
     verdict = cpu_stage.judge(BROKEN_TASK, HEAD.format(body="return 1 + x"), "k")
-    assert (verdict.kind, verdict.category) == ("infra", "infra")
+    assert (verdict.kind, verdict.category) == ("infra", "task_error")
     assert "not today" in verdict.feedback
 
 

@@ -93,7 +93,8 @@ def loaded(zygote, task, source):
 
 def test_profile_lists_what_a_call_runs_and_a_ghost_run_changes_nothing_without_kernels(zygote, task) -> None:
     out = loaded(zygote, task, PLAIN)
-    found = gpu_honesty.profile(task, zygote, out, PLACES, renewed=True)
+    zygote.ask("profiler")
+    found = gpu_honesty.profile(task, zygote, out, PLACES)
     assert isinstance(found, Profile)
     names = {row.name for row in found.rows}
     assert {"aten::exp", "aten::amax", "aten::sum"} <= names and "aten::softmax" not in names
@@ -108,7 +109,8 @@ def test_each_profile_is_of_values_that_are_new(zygote, task) -> None:
     remembers = PLAIN.replace("        e = ", "        if getattr(self, 'kept', None) == x.sum().item(): return x + 0\n"
                               "        self.kept = x.sum().item()\n        e = ")  # fmt: skip
     out = loaded(zygote, task, remembers)
-    found = gpu_honesty.profile(task, zygote, out, PLACES, renewed=True)
+    zygote.ask("profiler")
+    found = gpu_honesty.profile(task, zygote, out, PLACES)
     assert isinstance(found, Profile) and "aten::exp" in {row.name for row in found.rows}
     same = gpu_honesty.profile(task, zygote, out, PLACES, renewed=False)
     assert isinstance(same, Profile) and "aten::exp" not in {row.name for row in same.rows}
@@ -167,14 +169,15 @@ def test_fresh_memory_of_any_size_is_poisoned(size) -> None:
 
 
 def test_one_object_for_a_stage(zygote, task) -> None:
-    """The whole sequence, the candidate standing for its own baseline."""
+    """The whole sequence; the reference is profiled in this process."""
     out = loaded(zygote, task, PLAIN)
     honesty = gpu_honesty.Honesty("cpu")
     honesty.arrange(zygote, "triton")
     honesty.imported(zygote, 60.0)
     honesty.renew_memory(zygote, task)
-    finding = honesty.after(task, zygote, out, zygote, out, PLAIN, "triton", PLACES, 1.0)
+    finding = honesty.after(task, zygote, out, PLAIN, "triton", PLACES, (1.0, 1.0))
     assert finding is not None and finding.category == "no_kernel" and "exp" in finding.detail
     told = honesty.lines(PLAIN, "triton").splitlines()
     assert [line.partition(":")[0] for line in told] == ["kernels", "eager"]
+    assert "softmax" in told[1]
     out.close()
