@@ -47,13 +47,13 @@ class Learner(Actor):
     def __init__(self, *args, compute: MainThreadCalls, **kwargs) -> None:
         super().__init__(*args, **kwargs)
         self._compute = compute
+        self._selection = None
         self._ranks = None
         self._chain = Chain()
         self._chain_seq = 0
         self._collector = self._new_collector()
         self._arrived = asyncio.Event()
         self._incarnation = 0
-        self._selection = None
         self._stage_s: dict[str, float] = {}
         """Stage times since the last step, for the next step's metrics."""
 
