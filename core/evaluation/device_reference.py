@@ -9,6 +9,7 @@ What a call does beside its output counts as well: inputs that the module itself
 statistics). How far an output may be off is in tolerance.py, the comparison in device_compare.py.
 """
 
+import contextlib
 import copy
 import os
 from collections.abc import Callable, Iterator
@@ -74,6 +75,7 @@ class DeviceReference:
         self.structure: Any = None
         self.mutated: list[int] = []
         """Input tensors that the module itself changes."""
+        self._between: Callable[[], None] | None = None
         self.changed_buffers: list[str] = []
         """Floating-point buffers that a call in the timed mode changes."""
 
@@ -266,6 +268,15 @@ class DeviceReference:
         """See `device_compare.check`."""
         return device_compare.check(self, inputs, got, places, context, training, effects)
 
+    @contextlib.contextmanager
+    def yielding(self, pause: Callable[[], None]) -> Iterator[None]:
+        """Call `pause` between two parts, with the device idle: seconds of comparison keep nobody from measuring."""
+        self._between = pause
+        try:
+            yield
+        finally:
+            self._between = None
+
     def parts(
         self, inputs: Any, training: bool | None = None, careful: bool = False, only: tuple[int, int] | None = None
     ) -> Iterator[Part]:
@@ -277,6 +288,10 @@ class DeviceReference:
         for start, stop in ranges if only is None else [only]:
             given = source.whole() if self.split is None else source.part(self.split, start, stop)
             yield self._part_of(given, mode, start, stop, careful)
+            if self._between is not None and only is None and len(ranges) > 1:
+                if self.device != "cpu":
+                    torch.cuda.synchronize()
+                self._between()
 
     def _part_of(self, given: Any, mode: bool, start: int, stop: int, careful: bool) -> Part:
         output, after = self._run(given, False, mode)

@@ -48,8 +48,13 @@ def construct(zygote: GpuZygote, task: GpuTask) -> None:
 class Calls:
     """The calls of one candidate on one task."""
 
-    def __init__(self, task: GpuTask, child: GpuZygote, out: Outputs, phase: Phase) -> None:
+    def __init__(
+        self, task: GpuTask, child: GpuZygote, out: Outputs, phase: Phase,
+        renew_memory: Callable[[], None] | None = None,
+    ) -> None:  # fmt: skip
+        """`renew_memory` spoils what the child's allocator hands out next, before every call."""
         self.task, self.child, self.out, self._phase = task, child, out, phase
+        self._renew_memory = renew_memory
         self.places = [
             torch.randint(0, max(1, t.numel()), (MAX_PLACES,), device=task.device) for t in task.reference.outputs
         ]
@@ -75,6 +80,8 @@ class Calls:
         task, child, reference = self.task, self.child, self.task.reference
         with self._phase("call"):
             child.ask("state", task.state_trees(), reference.built.required)
+            if self._renew_memory is not None:
+                self._renew_memory()
             # What was called before does not compile, and can wait until nobody measures.
             with first_call(task.device) if note not in KNOWN else lease(task.device):
                 structure, kinds = _answer(child.ask("call", which, training, grad))
@@ -82,7 +89,7 @@ class Calls:
         if finding is not None:
             return [], finding
         context = ", ".join(part for part in (note, _mode(reference.modes, training, grad)) if part)
-        with self._phase("wait"), lease(task.device):
+        with self._phase("wait"), lease(task.device) as held, reference.yielding(held.pause):
             with self._phase("copy"):
                 outputs, effects = self._take(which)
             with self._phase("compare"):

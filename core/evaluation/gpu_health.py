@@ -19,6 +19,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from core.evaluation import gpu_processes
 from core.evaluation.gpu_condition import Condition, Fault, Probed, doubtful, fault_of, short_of_memory
@@ -57,7 +58,7 @@ class GpuHealth:
         probe: Callable[[], Probed],
         prober: Zygote | None = None,
         keep: Sequence[Zygote] = (),
-        guard: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+        guard: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
         folder: Path | None = None,
     ) -> None:
         """

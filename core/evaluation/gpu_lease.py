@@ -16,6 +16,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from functools import cache
+from typing import IO
 
 import torch
 
@@ -28,16 +29,32 @@ def _path(device: str) -> str:
     return os.path.join(tempfile.gettempdir(), f"kernelmill-{os.getuid()}-gpu-{name}")
 
 
+class Held:
+    """A lease that stands."""
+
+    def __init__(self, gate: IO[str], lock: IO[str], alone: bool) -> None:
+        self._gate, self._lock, self._kind = gate, lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH
+
+    def take(self) -> None:
+        fcntl.flock(self._gate, fcntl.LOCK_EX)
+        fcntl.flock(self._lock, self._kind)
+        fcntl.flock(self._gate, fcntl.LOCK_UN)
+
+    def pause(self) -> None:
+        """Let those go first who wait by now; this process must have nothing left to do on the GPU."""
+        fcntl.flock(self._lock, fcntl.LOCK_UN)
+        self.take()
+
+
 @contextlib.contextmanager
-def lease(device: str, alone: bool = False) -> Iterator[None]:
+def lease(device: str, alone: bool = False) -> Iterator[Held]:
     """Wait for the GPU; never take one inside another."""
     path = _path(device)
     with open(f"{path}.gate", "w") as gate, open(path, "w") as lock:
-        fcntl.flock(gate, fcntl.LOCK_EX)
-        fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
-        fcntl.flock(gate, fcntl.LOCK_UN)
+        held = Held(gate, lock, alone)
+        held.take()
         try:
-            yield
+            yield held
         finally:  # said aloud: a process forked meanwhile has the file too, and would hold the lock on
             fcntl.flock(lock, fcntl.LOCK_UN)
 

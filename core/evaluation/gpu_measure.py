@@ -133,7 +133,12 @@ class Measuring:
                 result = self._undisturbed(lambda: measurement.run(self.settings.protocol, self.floor.ms))
         if isinstance(result, Finding):
             return result
-        with self._spent("wait"), lease(self.settings.device), self._spent("compare"):
+        with (
+            self._spent("wait"),
+            lease(self.settings.device) as held,
+            task.reference.yielding(held.pause),
+            self._spent("compare"),
+        ):
             finding = measurement.recheck()
         # Where memory is what takes the time, looking at all inputs is as dear as computing: nothing can be remembered.
         if finding is None and out.split is None:

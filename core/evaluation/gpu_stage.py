@@ -15,6 +15,7 @@ in comparing one part of them and of the reference (device_compare.py). What doe
 import contextlib
 import random
 import time
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -82,7 +83,7 @@ class GpuStage:
     def watch_quiet(self, quiet: Quiet) -> None:
         """Measure only while `quiet` sees no other process's kernels; `judge` then raises TimeoutError when there is no
         quiet to be had."""
-        self._clock.quiet = quiet
+        self._clock.quiet = self._honesty.quiet = quiet
 
     @property
     def spent_s(self) -> dict[str, float]:
@@ -259,7 +260,8 @@ class GpuStage:
         self._out = Outputs(self.settings.device, reference.outputs, split=split, buffers=buffers)
         self._load(self.candidates, task, candidate, backend)
         self._share(self.candidates, "out", self._out.arena)
-        calls = gpu_correct.Calls(task, self.candidates, self._out, self._spent)
+        fresh = partial(self._honesty.renew_memory, self.candidates, task) if self.settings.own_work else None
+        calls = gpu_correct.Calls(task, self.candidates, self._out, self._spent, fresh)
         samples, finding = calls.all()
         if finding is None and self._hidden is not None:
             with self._spent("hidden"):

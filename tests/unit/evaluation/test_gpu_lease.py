@@ -2,6 +2,8 @@
 
 import multiprocessing
 import tempfile
+import threading
+import time
 
 import pytest
 
@@ -79,3 +81,27 @@ def test_who_measures_waits_for_shared_work_and_first_calls_wait_for_nobody():
         order.put("shared")
     other.join(30)
     assert [order.get(timeout=10), order.get(timeout=10)] == ["shared", "measured"]
+
+
+def test_who_compares_lets_those_go_first_who_wait_to_measure():
+    order: list[str] = []
+    comparing, paused = threading.Event(), threading.Event()
+
+    def measure() -> None:
+        comparing.wait(10)
+        paused.set()
+        with lease("cpu", alone=True):
+            order.append("measured")
+
+    measuring = threading.Thread(target=measure)
+    measuring.start()
+    with lease("cpu") as held:
+        comparing.set()
+        paused.wait(10)
+        order.append("first part")
+        deadline = time.monotonic() + 10
+        while "measured" not in order and time.monotonic() < deadline:
+            held.pause()
+        order.append("second part")
+    measuring.join(10)
+    assert order == ["first part", "measured", "second part"]
