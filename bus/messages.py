@@ -48,6 +48,8 @@ class Request(Message, frozen=True, kw_only=True, tag="request"):
     max_turns: int = 3
     seed: int = 0
     admitted_at: float = 0.0
+    heldout: bool = False
+    """Evaluate: all episodes by one policy version, answered by a `heldout` fact instead of messages on EPISODES."""
 
 
 class Evaluation(Message, frozen=True, kw_only=True, tag="evaluation"):

@@ -155,8 +155,31 @@ class Reward(Section):
     threshold: float = 1.0
 
 
+class VLLM(Section):
+    """How the vLLM engine runs (`core.generation.vllm_engine.VLLMSettings`)."""
+
+    tensor_parallel: int = Field(default=1, ge=1)
+    """Cards (or processes, on the CPU) that hold the model together."""
+    gpu_memory: float = Field(default=0.85, gt=0, le=1)
+    """Share of each card that vLLM takes for weights and cache; less where the card is shared."""
+    max_sequences: int = Field(default=256, ge=1)
+    """Most sequences in one step; more wait their turn."""
+    eager: bool = False
+    """Skip compilation and CUDA graphs: starts sooner, decodes slower."""
+    prefix_cache: bool = True
+    restarts: int = Field(default=3, ge=0)
+    """How often a core that died is started again before the generator gives up."""
+    stage_timeout_s: float = Field(default=300.0, gt=0)
+    """For receiving weights beside generation."""
+    swap_timeout_s: float = Field(default=60.0, gt=0)
+    """For everything while generation is paused."""
+    extra: dict[str, Any] = {}
+    """More fields of vLLM's AsyncEngineArgs."""
+
+
 class Rollout(Section):
     engine: Literal["transformers", "vllm"] = "vllm"
+    vllm: VLLM = VLLM()
     max_new_tokens: int = Field(default=4096, ge=1)
     temperature: float = Field(default=1.0, ge=0)
     top_p: float = Field(default=1.0, gt=0, le=1)
@@ -168,6 +191,22 @@ class Rollout(Section):
     """Torch threads; 0 leaves it to torch."""
     verdict_timeout_s: float = Field(default=300.0, gt=0)
     """A verdict that takes longer ends the episode with a tombstone."""
+    parity_max_abs: float = Field(default=0.5, ge=0)
+    """A generator that starts compares its engine's log-probs with the model's own under transformers, on the CPU: a
+    single token may differ by so much, in nats. Rounding alone: about 0.1 in bfloat16, 0.001 in float32."""
+    parity_mean_abs: float = Field(default=0.03, ge=0)
+    """And all tokens on average by so much; 0 for both turns the probe off."""
+    heldout_hold_s: float = Field(default=120.0, ge=0)
+    """Held-out requests are of one version: new weights wait so long for them."""
+
+    @model_validator(mode="after")
+    def _one_probe(self) -> "Rollout":
+        if bool(self.parity_max_abs) != bool(self.parity_mean_abs):
+            raise ValueError(
+                f"parity_max_abs = {self.parity_max_abs:g} and parity_mean_abs = {self.parity_mean_abs:g}: set both, "
+                f"or both to 0 for no probe"
+            )
+        return self
 
 
 class Judge(Section):
@@ -246,13 +285,29 @@ class Learner(Section):
 
 
 class Weights(Section):
-    transport: Literal["filesystem"] = "filesystem"
+    transport: Literal["filesystem", "ipc", "nccl"] = "filesystem"
+    """filesystem: through `folder`. ipc: learner and engine share one card. nccl: between cards and hosts. With ipc and
+    nccl a copy still goes to `folder`, beside the next step, for generators that can't use them."""
     folder: str = ""
     """Where weights are handed over (a shared folder, or /dev/shm on one machine); empty: run folder/weights."""
+    host: str = ""
+    """nccl: where generators reach the learner; empty: loopback under `kernelmill up`, else this host's name."""
+    ports: tuple[int, int] = (0, 0)
+    """nccl: first and last port that the learner may open; 0, 0 takes a free one."""
     keep: int = Field(default=3, ge=2)
     """Versions that stay on disk."""
     apply_timeout_s: float = Field(default=120.0, gt=0)
-    """A generator that does not answer with the fingerprint in this time no longer holds credits back."""
+    """A generator that does not answer with the fingerprint in this time no longer holds credits back; one that can't
+    have a policy's weights for so long ends."""
+
+    @model_validator(mode="after")
+    def _ports_fit(self) -> "Weights":
+        first, last = self.ports
+        if not (0 < first <= last <= 65535) and self.ports != (0, 0):
+            raise ValueError(f"ports = [{first}, {last}]: wanted 1 <= first <= last <= 65535, or 0, 0")
+        if self.transport != "nccl" and (self.host or self.ports != (0, 0)):
+            raise ValueError(f"host and ports are for transport = 'nccl', but transport = {self.transport!r}")
+        return self
 
 
 class Checkpoints(Section):
@@ -335,6 +390,17 @@ class RunConfig(Section):
             raise ValueError(
                 f"sampler.window = {self.sampler.window} is below groups_per_step = {self.sampler.groups_per_step}"
             )
+        if self.weights.transport != "filesystem":
+            if self.rollout.engine != "vllm":
+                raise ValueError(
+                    f"weights.transport = {self.weights.transport!r} is for rollout.engine = 'vllm'; the "
+                    f"{self.rollout.engine} engine reads folders: set weights.transport = 'filesystem'"
+                )
+            if self.learner.device == "cpu":
+                raise ValueError(
+                    f"weights.transport = {self.weights.transport!r} needs a learner on a GPU, but learner.device = "
+                    f"'cpu': set weights.transport = 'filesystem'"
+                )
         if self.rollout.temperature == 0:
             raise ValueError("rollout.temperature = 0 can't be trained on: every sample of a group would be the same")
         return self

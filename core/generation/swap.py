@@ -13,9 +13,7 @@ from core.weights.incoming import receive
 RECEIVE_TIMEOUT_S = 120.0
 
 
-def read_weights(
-    source: str, model: nn.Module, *, timeout_s: float = RECEIVE_TIMEOUT_S
-) -> dict[str, torch.Tensor]:
+def read_weights(source: str, model: nn.Module, *, timeout_s: float = RECEIVE_TIMEOUT_S) -> dict[str, torch.Tensor]:
     """Tensors of `source` by parameter name, on the CPU, in the published dtype. Raises ValueError when names or shapes
     are not the model's, FileNotFoundError when the source holds no weights, TimeoutError."""
     wanted = dict(model.named_parameters())

@@ -1,7 +1,7 @@
 """Weights on their way out of the learner: one call for every transport (`core.weights.incoming` is the other side).
 
-    publish ─▶ memory of the card (ipc), or a snapshot that is served to whoever joins (nccl)   ─▶ manifest.source
-            └▶ the same weights into the folder, by a thread, beside the next step               ─▶ manifest.version's folder
+    publish ─▶ memory of the card (ipc), or a snapshot that is served to whoever joins (nccl)    ─▶ manifest.source
+            └▶ the same weights into the folder, by a thread, beside the next step               ─▶ the version's folder
 
 Engines pull, so one that starts late gets what stands: the source serves as long as this process lives, and the folder
 longer. The folder's copy is also what the parity probe scores. The first version is always copied; a later one is left
