@@ -180,6 +180,9 @@ class VLLM(Section):
 class Rollout(Section):
     engine: Literal["transformers", "vllm"] = "vllm"
     vllm: VLLM = VLLM()
+    cards: tuple[int, ...] = ()
+    """Cards of this machine that generators take, vllm.tensor_parallel each, in turn by the number that ends their
+    name; empty: whatever the process sees. The learner takes the first ones."""
     max_new_tokens: int = Field(default=4096, ge=1)
     temperature: float = Field(default=1.0, ge=0)
     top_p: float = Field(default=1.0, gt=0, le=1)
@@ -198,6 +201,25 @@ class Rollout(Section):
     """And all tokens on average by so much; 0 for both turns the probe off."""
     heldout_hold_s: float = Field(default=120.0, ge=0)
     """Held-out requests are of one version: new weights wait so long for them."""
+
+    @model_validator(mode="after")
+    def _cards_fit(self) -> "Rollout":
+        if len(set(self.cards)) < len(self.cards) or any(card < 0 for card in self.cards):
+            raise ValueError(f"cards = {list(self.cards)}: a card is named twice, or is no number from 0 on")
+        if self.cards and len(self.cards) < self.vllm.tensor_parallel:
+            raise ValueError(
+                f"cards = {list(self.cards)}: a generator with vllm.tensor_parallel = {self.vllm.tensor_parallel} "
+                f"needs {self.vllm.tensor_parallel} cards"
+            )
+        return self
+
+    def cards_of(self, name: str) -> tuple[int, ...]:
+        """The cards of the generator of that name (`generator-1`)."""
+        tail = name.rpartition("-")[2]
+        size = self.vllm.tensor_parallel
+        places = len(self.cards) // size
+        first = (int(tail) if tail.isdigit() else 0) % places * size if places else 0
+        return self.cards[first : first + size]
 
     @model_validator(mode="after")
     def _one_probe(self) -> "Rollout":

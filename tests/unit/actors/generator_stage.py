@@ -1,6 +1,6 @@
 """A rollout generator on an in-memory bus, with a test in the learner's place.
 
-The policy is the demo's, cut off after a few tokens, so that no turn holds a kernel and no evaluator is needed.
+The policy is the demo's, cut off in the middle of its kernels; every candidate is answered with `fail`.
 """
 
 import asyncio
@@ -11,14 +11,18 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from actors.rollout_generator import RolloutGenerator
+from bus import subjects
+from bus.broker import Delivery
 from bus.memory import MemoryBroker
 from bus.memory_server import MemoryServer
-from bus.messages import Policy, Request
+from bus.messages import Evaluation, Judged, Policy, Request
 from bus.run_bus import RunBus
 from bus.topology import topology
+from bus.worker import Worker
 from configs.schema import RunConfig
 from core import columns
 from core.clock import SystemClock
+from core.evaluation.verdict import Verdict
 from core.run_folder import RunFolder
 from core.tasks.loading import load_tasks
 from core.weights import filesystem
@@ -97,11 +101,28 @@ class Stage:
             self.config, RunBus(broker, "run", name), name, RunFolder(self.folder / "run"), SystemClock()
         )
         work = asyncio.create_task(actor.run())
+        judging = asyncio.create_task(self._judge())
         try:
             yield actor, work
         finally:
             actor.stopping.set()
-            await asyncio.gather(work, return_exceptions=True)
+            await asyncio.wait({work}, timeout=5)
+            work.cancel()
+            judging.cancel()
+            await asyncio.gather(work, judging, return_exceptions=True)
+
+    async def _judge(self) -> None:
+        async def judge(_: Delivery, asked: Evaluation) -> None:
+            verdict = Verdict(candidate_key=asked.candidate_key, kind="fail")
+            await self.bus.publish_judged(Judged(run_id="run", verdict=verdict))
+
+        async def refuse(asked: Evaluation, why: str) -> None:
+            raise AssertionError(why)
+
+        await Worker(
+            self.bus, stream=self.bus.names.evaluations, consumer=subjects.evaluate_consumer("triton", "cpu"),
+            kind=Evaluation, handler=judge, on_poison=refuse, slots=4, ack_wait_s=60,
+        ).run()  # fmt: skip
 
     async def episodes(self) -> list:
         return [ended for _, ended in await self.bus.read_episodes(1, limit=1000)]

@@ -13,7 +13,7 @@ from core.weights.outgoing import Outgoing
 from tests.unit.actors.generator_stage import Stage, versions
 
 
-def run(coroutine, timeout_s=90):
+def run(coroutine, timeout_s=40):
     async def bounded():
         async with asyncio.timeout(timeout_s):
             return await coroutine
@@ -27,7 +27,7 @@ async def all_ended(stage, count):
 
 def test_no_token_of_weights_that_are_not_proven_reaches_the_log(tmp_path):
     """A version whose fingerprint is another one comes in the middle of sequences; the group is played by the next."""
-    stage = Stage(tmp_path, max_new_tokens=600)
+    stage = Stage(tmp_path, max_new_tokens=120)
 
     async def scene():
         await stage.open()
@@ -55,7 +55,7 @@ def test_no_token_of_weights_that_are_not_proven_reaches_the_log(tmp_path):
 
 
 def test_an_engine_that_fails_ends_the_process_and_buries_nothing(tmp_path):
-    stage = Stage(tmp_path, max_new_tokens=600)
+    stage = Stage(tmp_path, max_new_tokens=120)
 
     async def scene():
         await stage.open()
@@ -169,7 +169,7 @@ def test_a_policy_that_can_not_be_had_waits_for_the_learner_that_takes_over(tmp_
 
 
 def test_held_out_groups_are_of_one_version_and_leave_nothing_to_train_on(tmp_path):
-    stage = Stage(tmp_path, max_new_tokens=200)
+    stage = Stage(tmp_path, max_new_tokens=100)
 
     async def scene():
         await stage.open()
@@ -177,7 +177,7 @@ def test_held_out_groups_are_of_one_version_and_leave_nothing_to_train_on(tmp_pa
         async with stage.generator() as (actor, work):
             await stage.request("train")
             await stage.request("held", size=3, heldout=True)
-            while actor.gauges()["pins"] < 1:  # noqa: ASYNC110
+            while actor.gauges()["running"] < 7:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             await stage.policy(1, *stage.write(1, 1.01))
 
@@ -195,7 +195,7 @@ def test_held_out_groups_are_of_one_version_and_leave_nothing_to_train_on(tmp_pa
 
 
 def test_a_held_out_group_whose_version_was_replaced_is_played_by_the_newer_one(tmp_path):
-    stage = Stage(tmp_path, max_new_tokens=400, heldout_hold_s=0)
+    stage = Stage(tmp_path, max_new_tokens=120, heldout_hold_s=0)
 
     async def scene():
         await stage.open()
@@ -225,10 +225,12 @@ def test_finished_episodes_of_a_killed_generator_are_not_played_again(tmp_path):
         await stage.request("g", size=6)
         async with stage.generator("first") as (actor, work):
             await stage.until(work, lambda: all_ended(stage, 2))
+            held = actor.held()
             work.cancel()
             await asyncio.gather(work, return_exceptions=True)
             before = {e.episode.index: e for e in await stage.episodes()}
-            await actor.hand_back()  # what the reaper does for the dead
+        for delivery in held:  # as the reaper does for the dead
+            await stage.bus.broker.nak(delivery.reply)
         assert 2 <= len(before) < 6
         async with stage.generator("second") as (actor, work):
             await stage.until(work, lambda: all_ended(stage, 6))
