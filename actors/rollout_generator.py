@@ -90,6 +90,7 @@ class RolloutGenerator(Actor):
         self._live: Policy | None = None
         """The policy whose weights the engine holds."""
         self._given_back = False
+        self._loading = asyncio.Lock()
         self._engine_failed: list[EngineStopped] = []
         self._engine_ended = asyncio.Event()
         self._first_policy = asyncio.Event()
@@ -146,6 +147,8 @@ class RolloutGenerator(Actor):
             elif self._chain.outcome(request.group_id) is None:
                 standing = await self.bus.standing_episodes(request.group_id, request.size)
                 missing = sorted(set(range(request.size)) - standing)
+                if standing:
+                    log.info("group taken over", standing=sorted(standing), missing=missing, trace=request.group_id)
                 async for episode in self._group(request, missing, self._engine):
                     await self._publish(request, episode)
         except EngineStopped as error:
@@ -243,14 +246,15 @@ class RolloutGenerator(Actor):
         if await self._replaced(policy):
             return  # skip to the newest: its own change is on its way
         started = self.clock.monotonic()
-        try:
-            if not await self._load(policy):
-                return
-        except WrongWeights as wrong:
-            await self.bus.fact(facts.WEIGHTS_REFUSED, version=wrong.version, wanted=wrong.wanted, got=wrong.got)
-            log.error("this generator leaves the run", why=str(wrong))
-            await self._give_back()
-            raise
+        async with self._loading:
+            try:
+                if not await self._load(policy):
+                    return
+            except WrongWeights as wrong:
+                await self.bus.fact(facts.WEIGHTS_REFUSED, version=wrong.version, wanted=wrong.wanted, got=wrong.got)
+                log.error("this generator leaves the run", why=str(wrong))
+                await self._give_back()
+                raise
         self._held = (policy.version, policy.fingerprint)
         self._live = policy
         self._first_policy.set()
@@ -292,7 +296,8 @@ class RolloutGenerator(Actor):
 
     async def _watch_engine(self) -> None:
         await self._engine_ended.wait()
-        await self._give_back()
+        async with self._loading:  # weights that ended it tell why
+            await self._give_back()
         raise self._engine_failed[0]
 
     async def _give_back(self) -> None:

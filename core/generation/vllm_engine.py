@@ -149,7 +149,9 @@ class VLLMEngine:
         self._failure = self._failure or EngineStopped("the engine was stopped")
         self._gate.set()
         for running in list(self._running.values()):
-            running.collector.put(EngineStopped("the engine stopped before the request ended"))
+            told = EngineStopped("the engine stopped before the request ended")
+            told.__cause__ = self._failure
+            running.collector.put(told)
         if self._core is not None:
             core, self._core = self._core, None
             await asyncio.to_thread(core.shutdown)

@@ -230,7 +230,7 @@ def test_finished_episodes_of_a_killed_generator_are_not_played_again(tmp_path):
             await asyncio.gather(work, return_exceptions=True)
             before = {e.episode.index: e for e in await stage.episodes()}
         for delivery in held:  # as the reaper does for the dead
-            await stage.bus.broker.nak(delivery.reply)
+            await stage.bus.broker.nak_reply(delivery.reply)
         assert 2 <= len(before) < 6
         async with stage.generator("second") as (actor, work):
             await stage.until(work, lambda: all_ended(stage, 6))
