@@ -12,7 +12,8 @@ import pytest
 from core.record import reading
 from tests.chaos.test_kill_anything import left_running, process_of, up, wait_for
 
-ROWS = ["rollout.batch_rows=2", "local.generators=1", "sampler.group_size=8", "sampler.max_staleness=0", "run.steps=1", "run.name=killed",
+ROWS = ["rollout.batch_rows=2", "local.generators=1", "sampler.group_size=8",
+        "sampler.max_staleness=0", "run.steps=1", "run.name=killed",
         "bus.dead_after_s=3"]  # fmt: skip
 
 
