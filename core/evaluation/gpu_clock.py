@@ -37,6 +37,8 @@ class GpuSettings(msgspec.Struct, frozen=True, kw_only=True):
     protocol: timing.Protocol = timing.Protocol()
     own_work: bool = True
     """Ask who did the work (gpu_honesty): tests of the other questions judge candidates without kernels."""
+    warm_up: bool = True
+    """Judge a tiny task at the start (gpu_warm)."""
     profile_lines: bool = False
     """Tell the candidate's and eager's kernels with their shares of the time."""
     spare: bool = True

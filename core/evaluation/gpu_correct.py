@@ -1,6 +1,7 @@
 """Correctness on the GPU: which calls a candidate is asked for, and whether each is right.
 
-    set 0 -> new values in set 0's memory -> set 1 -> (tasks with PROFILES) other sizes, in a module of its own
+    set 0 -> new values in set 0's memory, other parameters -> set 1
+          -> (tasks with PROFILES) other sizes, in a module of its own
 
 The second call is in a second mode (gradients on, the other value of `training` where the module bears it). A call's
 output is copied out when the child stands still, whole or part by part, and compared here. What the call did to its
@@ -60,6 +61,7 @@ class Calls:
         for number, (which, note) in enumerate(CALLS):
             if number == 1:
                 self.task.scale_in_place()
+                self.task.renew_state()
             # The last two are those whose samples timed calls are compared with: in the timed mode.
             training, grad = (modes[-1], True) if number == 0 else (modes[0], False)
             found, finding = self.one(which, note, training, grad)

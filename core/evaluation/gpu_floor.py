@@ -80,14 +80,23 @@ def floor_of(task: GpuTask, gpu: roofline.Roofline | None, l2_bytes: float) -> F
     """The floor; runs the reference a few times on the device, on inputs of its own."""
     if gpu is None:
         return Floor()
-    inputs = task.reference.inputs(random.SystemRandom().getrandbits(40))
+    inputs, share = _some(task)
     outputs = _outputs(task, inputs)
-    written = sum(map(_footprint, outputs))  # what is expanded is written once
+    written = sum(map(_footprint, outputs)) / share  # what is expanded is written once
     bad = _poisoned(outputs)
     del outputs
-    read = 0 if bad else _bytes_that_matter(task, inputs)  # NaN by itself: nothing can be seen
+    read = 0.0 if bad else _bytes_that_matter(task, inputs, share)  # NaN by itself: nothing can be seen
     memory = timing.roofline_floor_ms(read, written, 0.0, gpu.dram_gb_per_s, 1.0, l2_bytes)
-    return Floor(memory_ms=memory, matrix_ms=_matrix_ms(task, gpu, inputs), gpu=gpu.name)
+    return Floor(memory_ms=memory, matrix_ms=_matrix_ms(task, gpu, inputs) / share, gpu=gpu.name)
+
+
+def _some(task: GpuTask) -> tuple[Any, float]:
+    """Inputs of this process's own, and which share of a call they are: one part of a task that comes apart."""
+    split = task.reference.split
+    if split is None:
+        return task.reference.inputs(random.SystemRandom().getrandbits(40)), 1.0
+    start, stop = split.ranges()[0]
+    return task.values(0).part(split, start, stop), (stop - start) / split.size
 
 
 def _matrix_ms(task: GpuTask, gpu: roofline.Roofline, inputs: Any) -> float:
@@ -109,13 +118,16 @@ def rate_tflops(gpu: roofline.Roofline, dtype: torch.dtype, tf32: bool) -> float
     return math.inf
 
 
-def _bytes_that_matter(task: GpuTask, inputs: Any) -> int:
+def _bytes_that_matter(task: GpuTask, inputs: Any, share: float) -> float:
     rng = random.SystemRandom()
-    total = 0
+    total = 0.0
+    marks = task.reference.split.sliced if task.reference.split is not None else ()
+    cut = {id(tensor) for tensor, mark in zip(tensors_in(inputs), marks, strict=False) if mark}
     largest = sorted((t for t in tensors_in(inputs) if t.is_floating_point()), key=lambda t: -t.nbytes)[:MOST_INPUTS]
     for tensor in largest:
         if tensor.numel() and all(_matters(task, inputs, tensor, rng) for _ in range(PROBES)):
-            total += tensor.nbytes if tensor.is_contiguous() else 0
+            whole = tensor.nbytes / (share if id(tensor) in cut else 1.0)
+            total += whole if tensor.is_contiguous() else 0
     return total
 
 

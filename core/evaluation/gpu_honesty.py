@@ -7,12 +7,13 @@
     finding = honesty.after(...)                 after the clocks, last of all: a ghost run may leave a broken context
     honesty.lines(source, backend)               for feedback, where the run wants it
 
-The profile is taken under the lease of the GPU alone, so that its times are those of the measured calls, and each time
-on values that the candidate has not seen: an answer that is remembered by its inputs' values costs less when timed than
-when it is new, and that is what the parent's clock shows beside the profile. What is found is looked at again, twice:
-the quickest of three counts. Eager's own profile is the reference's, in this process, once for each task. The profiler
-takes seconds to get ready, once in a process, which nobody waits for under the lease. The ghost run
-comes last and is asked for briefly; a candidate that raises, dies or hangs in it was simply in need of its kernels.
+Where events around a candidate's own launches, and the parent's clock, leave no doubt, no profile is taken (`look`):
+the profiler takes seconds to get ready in every fresh process. Else the profile is taken under the lease of the GPU
+alone, so that its times are those of the measured calls, and each time on values that the candidate has not seen: an
+answer that is remembered by its inputs' values costs less when timed than when it is new, and that is what the parent's
+clock shows beside the profile. What is found is looked at again, twice: the quickest of three counts. Eager's own
+profile is the reference's, in this process, once for each task. The ghost run comes last and is asked for briefly; a
+candidate that raises, dies or hangs in it was simply in need of its kernels.
 """
 
 import contextlib
@@ -30,9 +31,11 @@ from core.evaluation.gpu_lease import lease
 from core.evaluation.gpu_outputs import Outputs
 from core.evaluation.gpu_spawn import ChildFailed, GpuZygote
 from core.evaluation.gpu_task import GpuTask
-from core.evaluation.gpu_work import Profile
+from core.evaluation.gpu_work import Profile, Shares
 
 REPEATS = 3
+LEADS = 24
+"""Flushes before a call that is looked at: a millisecond or two in which its launches queue up."""
 LOOKS = 4
 GHOST_S = 15.0
 
@@ -80,9 +83,17 @@ class Honesty:
 
     def after(
         self, task: GpuTask, child: GpuZygote, out: Outputs, source: str, backend: str, places: list[torch.Tensor],
-        runtime_ms: float | None = None,
+        timed: tuple[float, float] | None = None, profiled: bool = False,
     ) -> Finding | None:  # fmt: skip
-        """What is wrong with how a right candidate came to its answers; see `check`. Raises NoProfileError."""
+        """What is wrong with how a right candidate came to its answers; see `check`. `timed` are the milliseconds of
+        its call and of eager's; `profiled` asks for the profile in any case. Raises NoProfileError."""
+        runtime_ms = timed[0] if timed is not None else None
+        if timed is not None and backend != "cuda" and not profiled:
+            with lease(self._device, alone=True):
+                shares = look(child)
+            if shares is not None and gpu_work.clearly_own(source, shares, timed[1], timed[0]):
+                held_back = ghost_share(task, child, out, places)
+                return gpu_work.ghost(*held_back, Profile(busy_ms=0.0, rows=(), launches=shares.launches))
         if self._baseline is None or self._baseline[0] != task.source:
             self._baseline = (task.source, reference_profile(task))
         finding, self.mine = check(task, child, out, self._baseline[1], source, backend, places, runtime_ms)
@@ -100,6 +111,24 @@ def renew_memory(child: GpuZygote, outputs: list[torch.Tensor]) -> None:
     child.ask("poison", [tensor.numel() * tensor.element_size() for tensor in outputs])
 
 
+def look(child: GpuZygote) -> Shares | None:
+    """What the child's events and this process's clock say of a call behind a queue of flushes. Under the lease."""
+    try:
+        flushes = min(_clock(child, LEADS, -1) for _ in range(LOOKS))
+        late = min(_clock(child, LEADS, 0) for _ in range(LOOKS))
+        found = [msgspec.convert(child.ask("shares", LEADS, 0), tuple[float, float, int, int]) for _ in range(2)]
+    except msgspec.ValidationError:
+        return None
+    total, own, launches, replays = min(found)
+    return Shares(total_ms=total, own_ms=own, launches=launches, replays=replays, late_ms=late - flushes)
+
+
+def _clock(child: GpuZygote, leads: int, number: int) -> float:
+    started = time.perf_counter()
+    child.ask("late", leads, number)
+    return (time.perf_counter() - started) * 1e3
+
+
 def profile(
     task: GpuTask, child: GpuZygote, out: Outputs, places: list[torch.Tensor], renewed: bool = True
 ) -> Profile | Finding:
@@ -107,7 +136,7 @@ def profile(
     if renewed:
         task.scale_in_place()
     out.choose(places, random.SystemRandom())
-    return gpu_work.read(child.ask("profile", 0, *out.sample_trees()))
+    return gpu_work.read(child.ask("profile", LEADS, 0, *out.sample_trees()))
 
 
 def reference_profile(task: GpuTask) -> Profile:

@@ -4,7 +4,11 @@ Apart from the other orders because they watch the candidate instead of running 
 candidate can't import, it finds in memory all the same, so nothing here is secret.
 """
 
+import gc
+from collections.abc import Callable
 from typing import Any
+
+import torch
 
 from core.evaluation import cuda_on_gpu, gpu_profile
 
@@ -33,14 +37,61 @@ class HonestyOrders:
         """Make the profiler ready, which takes a while once."""
         gpu_profile.rows(self._device, lambda: None)
 
-    def _profile(self, first: int, positions: list[Any], samples: list[Any]) -> list[Any]:
-        """What ran on the device in one forward, done as `block` does it, and in a flush and samples alone; how many
-        launches there were."""
+    def _shares(self, leads: int, number: int) -> list[float]:
+        """One forward behind `leads` flushes, so that launches queue up: milliseconds of all of it and of the launches,
+        how many these were, and how many graphs were replayed. Only after `watch`."""
         child: Any = self
+        watch = self._watching
+        assert watch is not None
+        start, end = child._new_event(), child._new_event()
+        self._output, watch.around, before = None, [], watch.replays
+        child._remember()
+        gc.disable()  # as in timed calls
+        with torch.no_grad():
+            for _ in range(leads):
+                child._flush.zero_()
+            start.record()
+            output = child._forward(number)
+            end.record()
+        child._idle()
+        gc.enable()
+        del output
+        child._put_back()
+        pairs, watch.around = watch.around, None
+        own = sum(float(first.elapsed_time(last)) for first, last in pairs)
+        return [float(start.elapsed_time(end)), own, len(pairs), watch.replays - before]
+
+    def _late(self, leads: int, number: int) -> None:
+        """`leads` flushes, a forward behind them unless `number` is -1, and the device idle."""
+        child: Any = self
+        self._output = None
+        child._remember()
+        gc.disable()
+        with torch.no_grad():
+            for _ in range(leads):
+                child._flush.zero_()
+            output = child._forward(number) if number >= 0 else None
+        child._idle()
+        gc.enable()
+        del output
+        child._put_back()
+
+    def _profile(self, leads: int, first: int, positions: list[Any], samples: list[Any]) -> list[Any]:
+        """What ran on the device in one forward, done as `block` does it behind `leads` flushes, and in these and
+        samples alone; how many launches there were."""
+        child: Any = self
+
+        def behind(work: Callable[[], None]) -> None:
+            for _ in range(leads):
+                child._flush.zero_()
+            work()
+
         before = self._launched()
-        block = gpu_profile.rows(self._device, lambda: child._block(1, first, 0, positions, samples))
+        block = gpu_profile.rows(
+            self._device, lambda: behind(lambda: child._block(1, first, 0, positions, samples)), leads + 1
+        )
         launched = self._launched() - before
-        alone = gpu_profile.rows(self._device, lambda: child._flushes(1, positions, samples))
+        alone = gpu_profile.rows(self._device, lambda: behind(lambda: child._flushes(1, positions, samples)), leads + 1)
         self._output = None
         return [block, alone, launched]
 

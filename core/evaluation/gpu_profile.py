@@ -5,8 +5,9 @@ against the parent's clock. Imported, and its functions taken, before the candid
 the same code as timed ones, so that a candidate has little to tell them apart by.
 
     watch tools               before the import: hook Triton's launcher; build CUDA extensions with these tools
+    shares leads set          events around launches in a forward behind flushes: [total ms, own ms, launches, replays]
     poison sizes              fill memory that the allocator would hand out next
-    profile first ...         a block of one call as timed ones are, its flush alone, launches: [rows, rows, launches]
+    profile leads first ...   a block of one call as timed ones are, its flushes alone, launches: [rows, rows, launches]
     ghost set training        forward without what the candidate's own kernels store: [output's structure, held back]
 
 `rows` is [busy µs, [[name, count, µs], ...], µs of kernels beside the flush].
@@ -31,6 +32,7 @@ _SHARED_POOL = (0, 0)
 _snapshot = torch.cuda.memory_snapshot
 _profile, _activity = torch.profiler.profile, torch.profiler.ProfilerActivity
 _host = torch.autograd.DeviceType.CPU
+_event = torch.cuda.Event
 
 
 class Watch:
@@ -41,6 +43,10 @@ class Watch:
         self.launched = 0
         self.held_back = 0
         """Launches, or calls of extensions, whose stores did not count in the ghost run."""
+        self.around: list[tuple[Any, Any]] | None = None
+        """Events before and after each launch, while they are wanted."""
+        self.replays = 0
+        """CUDA graphs that were replayed: what runs in them is not seen here."""
 
     def install(self) -> None:
         """Every Triton launch goes through the launcher's class, Inductor's too where it has no launcher of its own."""
@@ -54,9 +60,24 @@ class Watch:
             if self.ghost:
                 self.held_back += 1
                 return None
-            return original(launcher, *arguments, **named)
+            if self.around is None:
+                return original(launcher, *arguments, **named)
+            before, after = _event(enable_timing=True), _event(enable_timing=True)
+            before.record()
+            result = original(launcher, *arguments, **named)
+            after.record()
+            self.around.append((before, after))
+            return result
 
         CudaLauncher.__call__ = launch
+        replay = torch.cuda.CUDAGraph.replay
+
+        @functools.wraps(replay)
+        def replayed(graph: Any) -> None:
+            self.replays += 1
+            replay(graph)
+
+        torch.cuda.CUDAGraph.replay = replayed  # type: ignore[method-assign, assignment]
 
     def wrapped(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """A function of a CUDA extension: in the ghost run it is called, and what it wrote is spoilt after."""
@@ -131,7 +152,7 @@ def poison(device: str, sizes: list[int]) -> int:
     return filled
 
 
-def rows(device: str, work: Callable[[], None]) -> list[Any]:
+def rows(device: str, work: Callable[[], None], leads: int = 1) -> list[Any]:
     """What ran while `work` did, by torch's profiler: [busy µs, [[name, count, µs], ...] by time, µs beside a flush].
 
     At most MOST_ROWS, what is beyond in one row without a name. Busy is the time in which anything ran: kernels side by
@@ -158,16 +179,18 @@ def rows(device: str, work: Callable[[], None]) -> list[Any]:
     rest = ranked[MOST_ROWS:]
     if rest:
         found.append(["", sum(counts[name] for name in rest), sum(times[name] for name in rest)])
-    return [_union_us([span[:2] for span in spans]), found, _beside_first_us(spans)]
+    return [_union_us([span[:2] for span in spans]), found, _beside_first_us(spans, leads)]
 
 
-def _beside_first_us(spans: list[tuple[int, int, str]]) -> float:
-    """Time of kernels that ran beside the first one, the flush: the stream was idle before, and what a call does in
-    order comes after it."""
+def _beside_first_us(spans: list[tuple[int, int, str]], leads: int) -> float:
+    """Time of other kernels that ran beside the first `leads` of the first one's name, the flushes: the stream was idle
+    before, and what a call does in order comes after them."""
     if not spans:
         return 0.0
-    start, end, _ = min(spans)
-    return sum(max(0, min(end, e) - max(start, s)) for s, e, _ in spans) / 1e3 - (end - start) / 1e3
+    name = min(spans)[2]
+    flushes = sorted(span for span in spans if span[2] == name)[:leads]
+    start, end = flushes[0][0], max(span[1] for span in flushes)
+    return sum(max(0, min(end, e) - max(start, s)) for s, e, other in spans if other != name) / 1e3
 
 
 def _union_us(spans: list[tuple[int, int]]) -> float:

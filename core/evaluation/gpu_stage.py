@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 import torch
 
-from core.evaluation import cuda_on_gpu, gpu_correct, gpu_faults, gpu_precision, sandbox, timing
+from core.evaluation import cuda_on_gpu, gpu_correct, gpu_faults, gpu_precision, gpu_warm, sandbox, timing
 from core.evaluation.device_memory import DriverError
 from core.evaluation.device_reference import Samples
 from core.evaluation.findings import Finding, feedback_text
@@ -106,6 +106,10 @@ class GpuStage:
     def wait_ready(self) -> None:
         for zygote in (self.candidates, self.baselines):
             zygote.wait_ready()
+        if self.settings.warm_up and self.settings.device != "cpu":
+            for source in gpu_warm.CANDIDATES:
+                self.judge(gpu_warm.TASK, source, "warm-up")
+            self._forget()
 
     def stop(self) -> None:
         self._forget()
@@ -187,8 +191,11 @@ class GpuStage:
         """Who did the work; the candidate's child may be gone after it."""
         assert self._out is not None
         with self._spent("own work"):
-            runtime_ms = self.measured.runtime_ms if self.measured is not None else None
-            return self._honesty.after(task, self.candidates, self._out, candidate, backend, places, runtime_ms)
+            measured = self.measured
+            timed = (measured.runtime_ms, measured.baseline_ms) if measured is not None else None
+            return self._honesty.after(
+                task, self.candidates, self._out, candidate, backend, places, timed, self.settings.profile_lines
+            )
 
     def _with_lines(self, verdict: Verdict, candidate: str, backend: str) -> Verdict:
         lines = self._honesty.lines(candidate, backend) if self.settings.profile_lines else ""

@@ -122,18 +122,32 @@ class GpuTask:
 
     def renew(self) -> None:
         """New secret values in all sets and parameters; the reference has them too."""
-        generator = torch.Generator().manual_seed(_seed())
-        base = {name: tensor.cpu() for name, tensor in self.reference.built.base.items()}
-        state = draws.perturbed(base, self.reference.built.parameters, generator)
-        state = {name: tensor.to(self.device) for name, tensor in state.items()}
-        self.reference.load(state)
-        everything = [*state.values(), *self.reference.built.plain.values()]
-        for held, tensor in zip(self._shared_state, everything, strict=True):
-            held.copy_(tensor)
+        self.renew_state()
         if self.huge:
             self._write_sealed(self._made())
         else:
             self.sets = [Held(self._made()), Held(gpu_inputs.changed(self._made()))]
+            self.refill()
+        self.give_back()
+
+    def renew_state(self) -> None:
+        """Other parameters: what was made of the ones before is wrong now."""
+        generator = torch.Generator().manual_seed(_seed())
+        base = {name: tensor.cpu() for name, tensor in self.reference.built.base.items()}
+        made = draws.perturbed(base, self.reference.built.parameters, generator)
+        state = {name: tensor.to(self.device) for name, tensor in made.items()}
+        self.reference.load(state)
+        everything = [*state.values(), *self.reference.built.plain.values()]
+        for held, tensor in zip(self._shared_state, everything, strict=True):
+            held.copy_(tensor)
+
+    def fresh_in_place(self) -> None:
+        """Inputs in the first set's memory that nobody has seen."""
+        if self.huge:
+            self.sets = []
+            self._write_sealed(self._made())
+        else:
+            self.sets[0] = Held(self._made())
             self.refill()
         self.give_back()
 

@@ -42,6 +42,12 @@ _BUSY_OVER, _BUSY_OVER_MS = 1.35, 0.05
 _IDLE_SHARE, _IDLE_MS, _LAUNCH_MS = 0.5, 2.0, 0.15
 """Of a call's time the device may be idle this share, or this long, or this long per kernel."""
 _BESIDE_MS, _BESIDE_SHARE = 0.003, 0.1
+_CLEAR_SHARE = 0.8
+"""Of the limits, where no names of kernels are known."""
+_CLEAR_OFF, _CLEAR_OFF_MS = 0.3, 0.01
+"""How far a call's time may be from the timed one's, either way."""
+_COMPILES = re.compile(r"compile|inductor|dynamo|triton_kernels|load_inline|importlib|__import__|exec|eval")
+"""Words of sources whose launches may not be those of kernels that they define."""
 _GHOST_SHARE = 0.95
 
 
@@ -98,6 +104,34 @@ def read(answer: Any) -> Profile | Finding:
         beside_ms=block.beside_us / 1e3,
         launches=launches,
     )
+
+
+class Shares(msgspec.Struct, frozen=True, kw_only=True):
+    """What events around a candidate's launches say of one forward, behind flushes that keep the queue full."""
+
+    total_ms: float
+    own_ms: float
+    launches: int
+    late_ms: float
+    """What the forward adds to the flushes before it, by the trusted side's clock."""
+    replays: int = 0
+
+
+def clearly_own(source: str, shares: Shares, eager_ms: float, runtime_ms: float) -> bool:
+    """Whether these times alone show that own kernels do the work, so that no profile is needed to tell.
+
+    True only where every question that the profile answers is answered: what is not an own launch (torch, a library,
+    gaps) is far below what may be a library's; it takes as long as it was timed at; and it waits for what came before.
+    """
+    numbers = (shares.total_ms, shares.own_ms, shares.late_ms, eager_ms, runtime_ms)
+    if not all(math.isfinite(number) and number > 0 for number in numbers):
+        return False
+    if not shares.launches or shares.replays or _COMPILES.search(source):
+        return False
+    rest_ms = abs(shares.total_ms - shares.own_ms)  # launches side by side: more own time than there is
+    most_ms = _CLEAR_SHARE * min(TORCH_SHARE * eager_ms, DOT_SHARE * min(eager_ms, shares.total_ms))
+    same = abs(shares.total_ms - runtime_ms) <= _CLEAR_OFF * runtime_ms + _CLEAR_OFF_MS
+    return rest_ms <= most_ms and same and shares.late_ms >= (1 - _CLEAR_OFF) * runtime_ms - _CLEAR_OFF_MS
 
 
 class Names:

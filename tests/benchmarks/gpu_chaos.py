@@ -16,6 +16,7 @@ import os
 import random
 import signal
 import statistics
+import sys
 import tempfile
 import threading
 import time
@@ -130,7 +131,12 @@ def _worker(number: int, args: Any, folder: str, work: Any, results: Any, ready:
 
 
 def _collect(results: Any, count: int) -> list[dict[str, Any]]:
-    return [results.get(timeout=STALLED_S) for _ in range(count)]
+    """What the workers answer, told on stderr as it comes: a run that is cut off is not lost."""
+    found = []
+    for _ in range(count):
+        found.append(results.get(timeout=STALLED_S))
+        print(json.dumps(found[-1]), file=sys.stderr, flush=True)
+    return found
 
 
 def _share_out(jobs: list[Job], workers: int) -> list[list[Job]]:

@@ -1,10 +1,10 @@
 """Verdicts per hour of the GPU tier beside the usual way: `python -m tests.benchmarks.judge_gpu` prints one JSON line.
 
 The fixed mix (gpu_tasks/): three elementwise tasks of 1.6 G elements, three norms and reductions, three products, three
-fusions; each with a right candidate and one whose stores are wrong. First the whole mix by `--workers` processes, then
-each class alone by as many; every one of these runs starts from nothing known of a task, and its rate is its number of
-verdicts by its own time. Processes are started before the clock is, as they are in a run; only the GPU tier is counted:
-the CPU tier runs on other cores and ahead of it.
+fusions; each with a right candidate and one whose stores are wrong. The whole mix by `--workers` processes, and with
+`--classes` each class alone by as many; every run starts from nothing known of a task. Processes are started, and have
+judged a tiny task (gpu_warm), before the clock is, as they have in a run; only the GPU tier is counted: the CPU tier
+runs on other cores and ahead of it.
 
 The usual way (naive_gpu.py) takes one candidate after the other: 5 correctness and 100 timing trials, a fresh Python
 each. To fit the call's time, of the huge tasks `--naive-huge-trials` correctness trials are run and the others counted
@@ -28,8 +28,9 @@ from tests.benchmarks.gpu_workers import CLASSES, FOLDER, candidates, judged
 CORRECTNESS, TIMING = 5, 100
 SMALL_FIRST = ("norm", "matmul", "fusion", "huge")
 COMPUTED = (
-    "rates are verdicts / wall time: the mix in one run, each class in a run of its own with as many workers; "
-    "naive rates are candidates / the sum of their times, one after the other"
+    "rates are verdicts / wall time of the mix in one run; a class's: its verdicts / its share of the workers' time in "
+    "that run, or with --classes in a run of its own with as many workers; naive rates are candidates / the sum of "
+    "their times, one after the other"
 )
 
 
@@ -47,6 +48,7 @@ def naive(huge_trials: int, budget_s: float, folder: Path) -> list[dict[str, Any
                 path = folder / f"{name}_{side}.py"
                 path.write_text(candidates(name)[side])
                 found.append(_naive_one(name, side, path, huge_trials if huge else CORRECTNESS, huge))
+                print(json.dumps(found[-1]), file=sys.stderr, flush=True)
     return found
 
 
@@ -130,7 +132,7 @@ def report(mix: dict[str, Any], classes: dict[str, Any], usual: list[dict[str, A
         theirs = per_hour(len(usual), sum(one["wall_s"] for one in usual))
         found |= {"naive_verdicts_per_hour": round(theirs, 1), "ratio": round(ours / theirs, 2)}
     found["per_class"] = {}
-    for group, run in classes.items():
+    for group, run in (classes or shares(mix)).items():
         rate = per_hour(len(run["verdicts"]), run["wall_s"])
         one: dict[str, Any] = {"verdicts_per_hour": round(rate, 1)}
         times = [own["wall_s"] for own in usual if own["task"] in CLASSES[group]]
@@ -142,6 +144,18 @@ def report(mix: dict[str, Any], classes: dict[str, Any], usual: list[dict[str, A
     return {**found, "computed": COMPUTED}
 
 
+def shares(mix: dict[str, Any]) -> dict[str, Any]:
+    """Every class as a run of its own, of the time that its share of the workers' time is of the mix's."""
+    total = sum(one["wall_s"] for one in mix["verdicts"])
+    found = {}
+    for group, members in CLASSES.items():
+        mine = [one for one in mix["verdicts"] if one["task"] in members]
+        if mine:
+            wall_s = mix["wall_s"] * sum(one["wall_s"] for one in mine) / total
+            found[group] = {"verdicts": mine, "wall_s": wall_s, "peak_gb": mix["peak_gb"]}
+    return found
+
+
 def as_wanted(verdicts: list[dict[str, Any]]) -> int:
     wanted = {"right": "pass", "wrong": "fail"}
     return sum(found["kind"] == wanted[found["side"]] for found in verdicts)
@@ -149,12 +163,12 @@ def as_wanted(verdicts: list[dict[str, Any]]) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--workers", type=int, default=6)
-    parser.add_argument("--huge-at-once", type=int, default=2, help="tasks of 1.6 G elements that are judged at once")
+    parser.add_argument("--workers", type=int, default=8)
+    parser.add_argument("--huge-at-once", type=int, default=3, help="tasks of 1.6 G elements that are judged at once")
     parser.add_argument("--naive-huge-trials", type=int, default=1)
     parser.add_argument("--naive-budget-s", type=float, default=300.0)
     parser.add_argument("--skip-naive", action="store_true")
-    parser.add_argument("--skip-classes", action="store_true")
+    parser.add_argument("--classes", action="store_true", help="each class in a run of its own too")
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--profile", default="full")
     parser.add_argument("--tasks", nargs="*", help="these alone")
@@ -172,7 +186,7 @@ def main() -> None:
 
     mix = run(names)
     classes = {}
-    if not args.skip_classes and not args.tasks:
+    if args.classes and not args.tasks:
         classes = {group: run(list(members)) for group, members in CLASSES.items()}
     alone = {} if args.device == "cpu" else _alone(names)
     close = agreement(mix["verdicts"], alone)

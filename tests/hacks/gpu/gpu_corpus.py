@@ -117,9 +117,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Judge the device part of the corpus")
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--only", default="")
+    parser.add_argument("--backend", choices=["all", "triton", "cuda"], default="all")
     parser.add_argument("--timed", choices=["yes", "no"], default="yes")
     options = parser.parse_args()
     paths = [path for path in files() if options.only in f"{path.parent.name}/{path.stem}"]
+    if options.backend != "all":
+        cuda = options.backend == "cuda"
+        paths = [path for path in paths if (fields(path.read_text()).get("backend", "triton") == "cuda") == cuda]
     started = time.monotonic()
     found = judge(paths, options.workers, options.timed == "yes")
     wrong = [a | {"expect": fields((HERE / f"{a['file']}.py").read_text())["expect"]} for a in found

@@ -129,7 +129,7 @@ ON_CPU = {
     "wrong_structure": "return [x + 1]",
 }
 ON_GPU = {
-    "out_of_bounds": "add[(triton.cdiv(n, 1024),)](x, out, n, 1 << 20, BLOCK=1024); return out",
+    "out_of_bounds": "add[(triton.cdiv(n, 1024),)](x, out, n, 1 << 42, BLOCK=1024); return out",
     "shared_memory": "wide[(1,)](x.clone(), BLOCK=256); return x + 1",
     "compile_error": "broken[(1,)](x); return x + 1",
     "kernel_error": "return x + 1 + torch.zeros(3, device=x.device)[torch.full((4,), 99, device=x.device)].sum()",

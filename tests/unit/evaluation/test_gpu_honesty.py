@@ -175,7 +175,7 @@ def test_one_object_for_a_stage(zygote, task) -> None:
     honesty.arrange(zygote, "triton")
     honesty.imported(zygote, 60.0)
     honesty.renew_memory(zygote, task)
-    finding = honesty.after(task, zygote, out, PLAIN, "triton", PLACES, 1.0)
+    finding = honesty.after(task, zygote, out, PLAIN, "triton", PLACES, (1.0, 1.0))
     assert finding is not None and finding.category == "no_kernel" and "exp" in finding.detail
     told = honesty.lines(PLAIN, "triton").splitlines()
     assert [line.partition(":")[0] for line in told] == ["kernels", "eager"]

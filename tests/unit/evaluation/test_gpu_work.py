@@ -1,9 +1,10 @@
 """Who did the work: rules over profiles, without a GPU."""
 
+import msgspec
 import pytest
 import torch
 
-from core.evaluation import gpu_honesty, gpu_profile, gpu_work
+from core.evaluation import gpu_afresh, gpu_honesty, gpu_profile, gpu_work
 from core.evaluation.findings import Finding
 from core.evaluation.gpu_work import Names, Profile, Row
 
@@ -157,7 +158,7 @@ def test_profile_of_the_host_lists_operators() -> None:
 
 def test_work_beside_the_first_kernel_is_measured() -> None:
     spans = [(0, 100_000, "fill"), (20_000, 60_000, "a"), (90_000, 150_000, "b"), (200_000, 300_000, "c")]
-    assert gpu_profile._beside_first_us(spans) == pytest.approx(50.0)
+    assert gpu_profile._beside_first_us(spans, 1) == pytest.approx(50.0)
     assert gpu_profile._union_us([span[:2] for span in spans]) == pytest.approx(250.0)
 
 
@@ -184,3 +185,46 @@ def test_watched_extension_spoils_what_it_wrote_in_the_ghost_run() -> None:
         result = double(x, torch.zeros(3))
     assert result.isnan().all() and x.tolist() == [1.0] * 3
     assert (watch.held_back, watch.launched, len(calls)) == (1, 2, 2)
+
+
+SHARES = gpu_work.Shares(total_ms=1.0, own_ms=0.95, launches=1, late_ms=1.0)
+TRITON = "import triton"
+
+
+@pytest.mark.parametrize(
+    ("source", "changed", "wanted"),
+    [
+        (TRITON, {}, True),
+        (TRITON, {"own_ms": 0.4}, False),  # something else takes most of it
+        (TRITON, {"own_ms": 1.9}, False),  # launches side by side
+        (TRITON, {"launches": 0}, False),
+        (TRITON, {"replays": 1}, False),  # what runs in a graph is not seen
+        (TRITON, {"total_ms": 2.0, "own_ms": 1.95}, False),  # dearer than when it was timed
+        (TRITON, {"total_ms": 0.4, "own_ms": 0.39}, False),  # and cheaper
+        (TRITON, {"late_ms": 0.05}, False),  # it does not wait for what came before
+        (TRITON, {"late_ms": float("nan")}, False),
+        ("torch.compile(f)", {}, False),  # launches that the source does not define
+    ],
+)
+def test_a_profile_is_left_out_only_where_no_question_is_open(source, changed, wanted) -> None:
+    shares = msgspec.structs.replace(SHARES, **changed)
+    assert gpu_work.clearly_own(source, shares, eager_ms=1.2, runtime_ms=1.0) is wanted
+
+
+def test_own_kernels_beside_a_slow_reference_are_held_against_their_own_time_too() -> None:
+    shares = gpu_work.Shares(total_ms=1.0, own_ms=0.6, launches=1, late_ms=1.0)
+    assert not gpu_work.clearly_own(TRITON, shares, eager_ms=10.0, runtime_ms=1.0)
+
+
+@pytest.mark.parametrize(
+    ("new", "known", "wanted"),
+    [
+        ([1.3, 1.25, 1.22], [1.2, 1.22, 1.25], False),
+        ([1.9, 1.8, 1.85], [1.2, 1.22, 1.25], True),
+        ([1.9, 1.21, 1.85], [1.2, 1.22, 1.25], False),  # one that is not dearer is enough
+        ([1.29, 1.3, 1.5], [1.2, 1.22, 1.25], False),  # a clock's own noise
+        ([1.4, 1.45, 1.5], [1.2, 1.22, 1.25], True),
+    ],
+)
+def test_new_values_may_cost_no_more(new, known, wanted) -> None:
+    assert gpu_afresh.is_dearer(new, known, runtime_ms=0.2) is wanted

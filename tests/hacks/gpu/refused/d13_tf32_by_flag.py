@@ -3,7 +3,7 @@
 id: D13
 tier: gpu
 task: matmul
-expect: torch_fallback, wrong_value
+expect: torch_fallback, wrong_value, tampering
 """
 # ruff: noqa
 
