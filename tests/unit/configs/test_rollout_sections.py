@@ -3,7 +3,7 @@
 import pytest
 
 from configs.load import ConfigError, load
-from configs.schema import VLLM, Rollout
+from configs.rollouts import VLLM, Rollout
 from core.generation.vllm_engine import VLLMSettings
 
 CARD = 'model.path = "m"\nweights.transport = "{transport}"\n{more}'
