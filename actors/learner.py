@@ -47,6 +47,7 @@ class Learner(Actor):
     def __init__(self, *args, compute: MainThreadCalls, **kwargs) -> None:
         super().__init__(*args, **kwargs)
         self._compute = compute
+        self._selection = None
         self._ranks = None
         self._chain = Chain()
         self._chain_seq = 0
@@ -92,12 +93,18 @@ class Learner(Actor):
     async def _take_over(self) -> None:
         """Load the newest committed checkpoint and fence everybody else."""
         from core.training.ranks import RankGroup
+        from core.training.selection import DynamicSampling
 
         while records := await self.bus.read_steps(self._chain_seq + 1, timeout_s=0.2):
             for seq, record in records:
                 self._chain_seq = seq
                 self._chain.feed(record)
-        self._ranks = await self._compute.call(RankGroup, trainer_settings(self.config))
+        settings = trainer_settings(self.config)
+        if not settings.fused_head:
+            named = ", ".join(c.name for c in settings.corrected)
+            log.info("head = recompute", asked=settings.head, objective=settings.objective, corrections=named)
+        self._selection = DynamicSampling(settings, self.config.episodes.gamma)
+        self._ranks = await self._compute.call(RankGroup, settings)
         self._incarnation = self._chain.incarnation + 1
         checkpoint = await asyncio.to_thread(store.latest_committed, self.folder.checkpoints)
         if checkpoint is not None:
@@ -126,10 +133,12 @@ class Learner(Actor):
         self._took("time/wait_s", started)
 
     async def _reject_empty_groups(self) -> None:
-        if groups := self._collector.rejects():
-            outcomes = tuple(group.outcome() for group in groups)
-            await self._append(self._record("rejected", outcomes))
-            self._collector.consume(list(outcomes))
+        while outcomes := [group.outcome() for group in self._collector.rejects()] + self._dull_groups():
+            await self._append(self._record("rejected", tuple(outcomes)))
+            self._collector.consume(outcomes)
+
+    def _dull_groups(self) -> list[GroupOutcome]:
+        return self._selection.rejects(self._collector.complete()) if self._selection is not None else []
 
     async def _train(self, groups: list[Group]) -> None:
         outcomes, samples = [], []
@@ -308,12 +317,13 @@ def trainer_settings(config):
 
     learner = config.learner.model_dump()
     learner["warmup_steps"] = min(config.learner.warmup_steps, config.run.steps // 2)
-    return TrainerSettings(
-        model=config.model.path,
-        revision=config.model.revision,
-        dtype=config.model.dtype,
-        seed=config.run.seed,
-        constant_tokens=config.rollout.max_new_tokens,
-        schedule_steps=config.run.steps,
-        **learner,
-    )
+    fields = {
+        "model": config.model.path,
+        "revision": config.model.revision,
+        "dtype": config.model.dtype,
+        "seed": config.run.seed,
+        "constant_tokens": config.rollout.max_new_tokens,
+        "schedule_steps": config.run.steps,
+        "credit": config.episodes.credit,
+    }
+    return msgspec.convert({**fields, **learner}, TrainerSettings)

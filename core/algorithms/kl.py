@@ -74,9 +74,11 @@ def kl_k3(logprobs: Tensor, reference: Tensor) -> Tensor:
     return kl(logprobs, reference, "k3")
 
 
-def kl_reward(logprobs: Tensor, reference: Tensor, coef: float, *, mask: Tensor | None = None) -> Tensor:
+def kl_reward(
+    logprobs: Tensor, reference: Tensor, coef: float, *, ceiling: float | None = None, mask: Tensor | None = None
+) -> Tensor:
     """Reward per token for staying near the reference: -coef · k1, no gradient; [tokens]. Source: RLHF (2203.02155)."""
-    return -coef * kl(logprobs.detach(), reference, "k1", mask=mask)
+    return -coef * kl(logprobs.detach(), reference, "k1", ceiling=ceiling, mask=mask)
 
 
 def _estimate(logprobs: Tensor, reference: Tensor, estimator: str, mask: Tensor | None) -> Tensor:

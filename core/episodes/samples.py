@@ -37,6 +37,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """int32, policy version that sampled the token; -1 where mask is 0"""
     ret: float
     """The return that this sample is credited with."""
+    truncated: bool = False
+    """A completion in it was cut off at the token limit."""
 
 
 def returns_to_go(scores: list[float | None], gamma: float) -> list[float | None]:
@@ -66,7 +68,7 @@ def samples_of(episode: Episode, *, credit: str, gamma: float) -> list[Sample]:
     if credit == "turn":
         rets = returns_to_go(scores, gamma)
         return [
-            _sample(episode, turn.index, [_turn_parts(turn)], ret)
+            _sample(episode, [turn], [_turn_parts(turn)], ret)
             for turn, ret in zip(episode.turns, rets, strict=True)
             if ret is not None and turn.completion_ids
         ]
@@ -76,8 +78,8 @@ def samples_of(episode: Episode, *, credit: str, gamma: float) -> list[Sample]:
     if total is None:
         return []
     return [
-        _sample(episode, first, parts, total)
-        for first, parts in _chains(episode.turns)
+        _sample(episode, turns, parts, total)
+        for turns, parts in _chains(episode.turns)
         if any(len(completion) for _, completion, _, _ in parts)
     ]
 
@@ -92,23 +94,24 @@ def _turn_parts(turn: Turn) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndar
     )
 
 
-def _chains(turns: tuple[Turn, ...]) -> list[tuple[int, list[tuple[np.ndarray, ...]]]]:
+def _chains(turns: tuple[Turn, ...]) -> list[tuple[list[Turn], list[tuple[np.ndarray, ...]]]]:
     """Turns joined as long as each prompt extends what came before, id by id; a break opens a new sample. Each part's
     prompt is what the turn added to the ids before it."""
-    chains: list[tuple[int, list[tuple[np.ndarray, ...]]]] = []
+    chains: list[tuple[list[Turn], list[tuple[np.ndarray, ...]]]] = []
     so_far = np.zeros(0, np.int32)
     for turn in turns:
         prompt, completion, logprobs, versions = _turn_parts(turn)
         joins = chains and len(prompt) >= len(so_far) and np.array_equal(prompt[: len(so_far)], so_far)
         if joins:
+            chains[-1][0].append(turn)
             chains[-1][1].append((prompt[len(so_far) :], completion, logprobs, versions))
         else:
-            chains.append((turn.index, [(prompt, completion, logprobs, versions)]))
+            chains.append(([turn], [(prompt, completion, logprobs, versions)]))
         so_far = np.concatenate([prompt, completion])
     return chains
 
 
-def _sample(episode: Episode, turn: int, parts: list[tuple[np.ndarray, ...]], ret: float) -> Sample:
+def _sample(episode: Episode, turns: list[Turn], parts: list[tuple[np.ndarray, ...]], ret: float) -> Sample:
     ids, mask, logprobs, versions = [], [], [], []
     for prompt, completion, lps, vs in parts:
         ids += [prompt, completion]
@@ -118,11 +121,12 @@ def _sample(episode: Episode, turn: int, parts: list[tuple[np.ndarray, ...]], re
     return Sample(
         group_id=episode.group_id,
         index=episode.index,
-        turn=turn,
+        turn=turns[0].index,
         role=episode.role,
         ids=np.concatenate(ids),
         mask=np.concatenate(mask),
         logprobs=np.concatenate(logprobs),
         versions=np.concatenate(versions),
         ret=float(ret),
+        truncated=any(turn.finish == "length" for turn in turns),
     )

@@ -157,8 +157,13 @@ class Arena:
         return flat.as_strided(spec.shape, spec.stride)
 
     def close(self) -> None:
-        """Unmap and release; tensors made of it must not be used any more."""
+        """Unmap and release; tensors made of it must not be used any more.
+
+        What was launched on them may still wait on the device, behind others' work: it is waited for, since a kernel
+        that finds its memory gone costs this process its context.
+        """
         if self.pointer:
+            call("cuCtxSynchronize")
             pointer, size = ctypes.c_uint64(self.pointer), ctypes.c_size_t(self.nbytes)
             call("cuMemUnmap", pointer, size)
             call("cuMemAddressFree", pointer, size)

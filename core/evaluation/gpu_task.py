@@ -140,6 +140,7 @@ class GpuTask:
         everything = [*state.values(), *self.reference.built.plain.values()]
         for held, tensor in zip(self._shared_state, everything, strict=True):
             held.copy_(tensor)
+        self.idle()  # a child reads them on a stream of its own
 
     def fresh_in_place(self) -> None:
         """Inputs in the first set's memory that nobody has seen."""

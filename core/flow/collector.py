@@ -109,6 +109,10 @@ class Collector:
         """Complete groups without anything to train on; to be recorded and consumed at once."""
         return [g for g in self._by_admission() if g.complete and not g.trainable]
 
+    def complete(self) -> list[Group]:
+        """Complete groups with something to train on, oldest first, whether or not their turn has come."""
+        return [g for g in self._by_admission() if g.complete and g.trainable]
+
     def ready(self) -> list[Group]:
         """The groups of the next step, oldest first; empty while there are fewer than groups_per_step."""
         straggler = self._oldest_incomplete()

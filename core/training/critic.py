@@ -2,7 +2,7 @@
 
     critic = Critic(settings, load_lm(settings.model), device)
     values = critic.values(packed)                        # before the update, without gradient
-    ... advantages and targets from them (`gae_rows`) ...
+    ... advantages and targets from them (`core.training.token_credit`) ...
     critic.backward(packed, old_values, targets); critic.update()
 
 A value is of the state before the token that it stands beside: V_t is read where the log-prob of token t is read. The
@@ -10,12 +10,13 @@ head starts at zero, so that a fresh critic says nothing and advantages are the 
 Source: PPO (arXiv 1707.06347) with generalised advantage estimation (arXiv 1506.02438).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from core.algorithms.token_advantages import value_loss
 from core.training.model import PolicyModel, gather, load_adamw, prepare
 from core.training.packing import Packed
 from core.training.settings import TrainerSettings
@@ -33,31 +34,6 @@ class ValueModel(PolicyModel):
     def forward(self, packed: Packed, *unused: Any) -> tuple[Tensor, ...]:
         """(values float32 [trained tokens],)"""
         return ((self.hidden(packed) @ self.lm.lm_head.weight.t()).float()[:, 0],)
-
-
-def gae_rows(
-    rewards: Tensor, values: Tensor, lengths: Sequence[int], *, gamma: float, lam: float
-) -> tuple[Tensor, Tensor]:
-    """Advantages and value targets of samples behind each other.
-
-    rewards, values: floating [trained tokens]; lengths: trained tokens of every sample, their sum is all. An episode
-    ends with its sample: nothing is bootstrapped behind it.
-    δ_t = r_t + γ V_{t+1} - V_t,  A_t = δ_t + γ λ A_{t+1},  target_t = A_t + V_t. Returns (A, target), float64.
-    """
-    r, v = rewards.detach().cpu().double(), values.detach().cpu().double()
-    if r.shape != v.shape or r.ndim != 1 or sum(lengths) != r.numel():
-        raise ValueError(f"rewards and values are [{sum(lengths)}], got {tuple(r.shape)} and {tuple(v.shape)}")
-    out = torch.empty_like(r)
-    at = 0
-    for n in lengths:
-        following_value, following = 0.0, 0.0
-        for t in range(at + n - 1, at - 1, -1):
-            delta = float(r[t]) + gamma * following_value - float(v[t])
-            following = delta + gamma * lam * following
-            following_value = float(v[t])
-            out[t] = following
-        at += n
-    return out, out + v
 
 
 class Critic:
@@ -82,11 +58,8 @@ class Critic:
     def backward(self, packed: Packed, old_values: Tensor, targets: Tensor) -> Tensor:
         """Adds the gradient of Σ weight · ½ max((V - target)², (clip(V) - target)²), with clip(V) within `value_clip`
         of the old value; returns the loss, without gradient."""
-        values = self.model(packed)[0]
-        clip = self.settings.value_clip
-        held = old_values + (values - old_values).clamp(-clip, clip)
-        worst = torch.maximum((values - targets) ** 2, (held - targets) ** 2)
-        loss = 0.5 * (packed.weights * worst).sum()
+        per_token = value_loss(self.model(packed)[0], old_values, targets, clip=self.settings.value_clip)
+        loss = (packed.weights * per_token).sum()
         loss.backward()
         return loss.detach()
 

@@ -134,6 +134,8 @@ class Packed:
     """float32, log-probs of the policy that sampled"""
     versions: Tensor
     """int32, versions of that policy"""
+    sequence: Tensor
+    """int64, which of the row's sequences each trained token belongs to"""
 
     @property
     def tokens(self) -> int:
@@ -198,4 +200,5 @@ def _pack_columns(
         advantages=torch.from_numpy(np.repeat(np.asarray(advantages, np.float32), trained)),
         behaviour=torch.from_numpy(np.concatenate(logprobs)[at].astype(np.float32)),
         versions=torch.from_numpy(np.concatenate(versions)[at].astype(np.int32)),
+        sequence=torch.from_numpy(np.repeat(np.arange(len(ids), dtype=np.int64), trained)),
     )

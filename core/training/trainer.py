@@ -16,9 +16,7 @@ With one update per step, `proximal = "recompute"` needs no forward pass of its 
 one, held still. The ratio that is clipped is then 1, and the correction for older versions is the token weight (TIS).
 """
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -28,18 +26,19 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from core.algorithms.advantages import advantages, index_by_key
-from core.algorithms.objectives import sample_weights
 from core.checkpoints import store
 from core.episodes.samples import Sample
 from core.training import adapters, flops
-from core.training.critic import Critic, gae_rows
-from core.training.metrics import MAXIMA, SUMS, StepClock, summary
+from core.training.batch import Batch, make_batch
+from core.training.combinations import PER_TOKEN
+from core.training.critic import Critic
+from core.training.metrics import MAXIMA, StepClock, correction_names, summary, sums_width
 from core.training.model import DTYPES, PolicyModel, gather, load_adamw, load_lm, prepare
 from core.training.objective import TokenLoss
-from core.training.packing import Packed, pack, plan, sift
+from core.training.packing import Packed
 from core.training.schedule import learning_rate
 from core.training.settings import TrainerSettings
+from core.training.token_credit import Row, kl_rewards, needs_pass, spread, sums_by_sample, with_advantages
 from core.weights import filesystem
 from core.weights.outgoing import Outgoing
 
@@ -115,53 +114,48 @@ class Trainer:
         clock = StepClock(self.device)
         settings = self.settings
         torch.manual_seed(settings.seed * 1_000_003 + self.version * 1009 + self.rank)
-        kept, refused = sift(samples, settings.max_tokens_per_rank, self.model.lm.config.vocab_size)
-        numbers = {f"refused/{reason}": float(count) for reason, count in refused.items()}
-        numbers |= {"samples": float(len(kept)), "version": float(self.version), "applied": 0.0}
-        if not kept:
+        vocab = self.model.lm.config.vocab_size
+        batch = make_batch(samples, settings, vocab=vocab, rank=self.rank, world=self.world)
+        numbers = {f"refused/{reason}": float(count) for reason, count in batch.refused.items()}
+        numbers |= {"samples": float(len(batch.kept)), "version": float(self.version), "applied": 0.0}
+        if not batch.kept:
             return numbers | {"refused_step/nothing_to_train_on": 1.0}
-
-        scale = self._advantages(samples)
-        trained = torch.tensor([int(samples[i].mask.sum()) for i in kept])
-        weights = sample_weights(trained, settings.denominator, constant_tokens=settings.constant_tokens).tolist()
-        bins = plan([len(samples[i].ids) for i in kept], budget_tokens=settings.max_tokens_per_rank, ranks=self.world)[
-            self.rank
-        ]
+        numbers["truncated_share"] = sum(s.truncated for s in samples) / len(samples)
         clock.took("plan_s")
 
-        self._value_loss = torch.zeros((), dtype=torch.float64, device=self.device)
+        value_loss = torch.zeros((), dtype=torch.float64, device=self.device)
         self.optimizer.zero_grad(set_to_none=True)
-        totals = torch.zeros(len(SUMS), dtype=torch.float64, device=self.device)
+        names = correction_names(settings)
+        totals = torch.zeros(sums_width(names), dtype=torch.float64, device=self.device)
         maxima = torch.full((len(MAXIMA),), -torch.inf, dtype=torch.float64, device=self.device)
-        rows = 0
-        for micro in bins:
-            packed = pack(
-                [samples[kept[i]] for i in micro],
-                [scale[kept[i]] for i in micro],
-                [weights[i] for i in micro],
-                multiple=settings.pack_multiple or 1,
-            ).to(self.device)
-            rows += packed.tokens
+        tokens = 0
+        rows: Iterable[Row] = (Row(packed.to(self.device)) for packed in batch.rows())
+        if needs_pass(settings):
+            rows = self._looked_at(list(rows), batch)
+            clock.took("look_s")
+        for row in rows:
+            tokens += row.packed.tokens
             clock.took("pack_s")
-            if self.critic is not None:
-                packed = self._criticised(packed, [int(samples[kept[i]].mask.sum()) for i in micro])
-            loss, sums, highs = self._forward(packed)
+            loss, sums, highs = self._forward(row)
             loss.backward()
+            if self.critic is not None:
+                assert row.values is not None and row.targets is not None
+                value_loss += self.critic.backward(row.packed, row.values, row.targets.float()).double()
             totals += sums
             maxima = torch.maximum(maxima, highs)
             clock.took("forward_backward_s")
         if self.world > 1:
             dist.all_reduce(totals, op=dist.ReduceOp.SUM)
             dist.all_reduce(maxima, op=dist.ReduceOp.MAX)
-            dist.all_reduce(self._value_loss, op=dist.ReduceOp.SUM)
+            dist.all_reduce(value_loss, op=dist.ReduceOp.SUM)
         grad_norm = self._grad_norm()
-        numbers |= summary(totals.tolist(), maxima.tolist())
+        numbers |= summary(totals.tolist(), maxima.tolist(), names)
         clock.took("forward_backward_s")
 
-        numbers |= {"grad_norm": grad_norm, "lr": self._lr(), "micro_batches": float(len(bins))}
+        numbers |= {"grad_norm": grad_norm, "lr": self._lr(), "micro_batches": float(len(batch.bins))}
         trouble = self._trouble(numbers)
         if self.critic is not None:
-            numbers |= {"value_loss": float(self._value_loss), "value_grad_norm": self.critic.update(apply=not trouble)}
+            numbers |= {"value_loss": float(value_loss), "value_grad_norm": self.critic.update(apply=not trouble)}
         if trouble:
             self.optimizer.zero_grad(set_to_none=True)
             numbers[f"refused_step/{trouble}"] = 1.0
@@ -170,55 +164,45 @@ class Trainer:
             numbers["applied"] = 1.0
             numbers["version"] = float(self.version)
         clock.took("optimizer_s", wait=True)
-        lengths = [len(samples[i].ids) for i in kept]
+        lengths = batch.lengths
         work = flops.step_flops(self._parameters, self.model.lm.config, lengths) / self.world
         numbers |= clock.numbers(tokens=sum(lengths), flops=work)
-        mine = sum(lengths[i] for micro in bins for i in micro)
-        return numbers | {"filling_share": 1.0 - mine / max(rows, 1)}
+        mine = sum(lengths[i] for micro in batch.bins for i in micro)
+        return numbers | {"filling_share": 1.0 - mine / max(tokens, 1)}
 
-    def _advantages(self, samples: Sequence[Sample]) -> list[float]:
-        """One number per sample, compared by id within (group, turn, role); 0 where the return is not finite."""
-        keys = [(s.group_id, s.turn, s.role) for s in samples]
-        twice = [k for k, n in Counter((*key, s.index) for key, s in zip(keys, samples, strict=True)).items() if n > 1]
-        if twice:
-            group, turn, role, index = twice[0]
-            raise ValueError(f"episode {group}/{index} turn {turn} ({role}) is in the batch twice")
-        sound = [i for i, s in enumerate(samples) if np.isfinite(s.ret)]
-        if self.critic is not None:
-            return [s.ret if np.isfinite(s.ret) else 0.0 for s in samples]
-        values = advantages(
-            torch.tensor([samples[i].ret for i in sound], dtype=torch.float64),
-            index_by_key([keys[i] for i in sound]),
-            baseline=self.settings.baseline,
-            std_normalisation=self.settings.std_normalisation,
-        )
-        out = [0.0] * len(samples)
-        for i, value in zip(sound, values.tolist(), strict=True):
-            out[i] = value
-        return out
+    @torch.no_grad()
+    def _looked_at(self, rows: list[Row], batch: Batch) -> list[Row]:
+        """The rows with what needs the whole step before its first gradient (`core.training.token_credit`)."""
+        settings = self.settings
+        for row in rows:
+            if settings.kl_in == "reward":
+                row.reference = self._reference_logprobs(row.packed)
+                row.rewards = kl_rewards(self.model(row.packed, want_entropy=False)[0], row.reference, settings)
+            if self.critic is not None:
+                row.values = self.critic.values(row.packed)
+        if settings.advantage in PER_TOKEN:
+            return spread(rows, settings, self.world)
+        rewards = torch.zeros(len(batch.kept), dtype=torch.float64, device=self.device)
+        for row, micro in zip(rows, batch.bins, strict=True):
+            rewards[micro] = sums_by_sample(row)[: len(micro)]
+        if self.world > 1:
+            dist.all_reduce(rewards, op=dist.ReduceOp.SUM)
+        advantages = batch.advantages_with(rewards.tolist())
+        return [
+            with_advantages(row, [advantages[i] for i in micro]) for row, micro in zip(rows, batch.bins, strict=True)
+        ]
 
-    def _criticised(self, packed: Packed, trained: list[int]) -> Packed:
-        """The row with advantages from the critic, whose own gradient is added; before, `advantages` are returns."""
-        assert self.critic is not None
-        values = self.critic.values(packed)
-        rewards = torch.zeros(values.shape, dtype=torch.float64)
-        ends = torch.tensor(trained, dtype=torch.int64).cumsum(0) - 1
-        if trained:  # a sample's return is the reward of its last token
-            rewards[ends] = packed.advantages.cpu().double()[ends]
-        s = self.settings
-        gains, targets = gae_rows(rewards, values, trained or [len(values)], gamma=s.token_gamma, lam=s.gae_lambda)
-        self._value_loss += self.critic.backward(packed, values, targets.float().to(self.device)).double()
-        return replace(packed, advantages=gains.float().to(self.device))
-
-    def _forward(self, packed: Packed) -> tuple[Tensor, Tensor, Tensor]:
-        """(loss with gradient, SUMS, MAXIMA) of one micro-batch."""
-        token_loss = TokenLoss(self.settings, packed, self._reference_logprobs(packed))
-        if self.settings.head == "fused":
+    def _forward(self, row: Row) -> tuple[Tensor, Tensor, Tensor]:
+        """(loss with gradient, sums, maxima) of one micro-batch."""
+        packed = row.packed
+        reference = self._reference_logprobs(packed) if row.reference is None else row.reference
+        token_loss = TokenLoss(self.settings, packed, reference, self.version)
+        if self.settings.fused_head:
             loss, logprobs, entropies = self.model(packed, token_loss=token_loss)
         else:
             logprobs, entropies = self.model(packed)
             loss = token_loss(logprobs, entropies)
-        return loss, *token_loss.figures(logprobs.detach(), entropies.detach(), self.version)
+        return loss, *token_loss.figures(logprobs.detach(), entropies.detach())
 
     @torch.no_grad()
     def _reference_logprobs(self, packed: Packed) -> Tensor | None:

@@ -50,11 +50,11 @@ def main() -> int:
 
     started = time.monotonic()
     trouble: dict[str, str] = {}
-    python = environment(args.folder, names, trouble)
+    python, path = environment(args.folder, names, trouble), alone(args.folder)
     rows: list[dict] = []
     versions: dict[str, str] = {}
     with ThreadPoolExecutor(2) as pool:  # most of the time is spent importing the peers
-        answers = dict(zip(names, pool.map(lambda name: compare(python, args.folder, name), names), strict=True))
+        answers = dict(zip(names, pool.map(lambda name: compare(python, args.folder, path, name), names), strict=True))
     for name, answer in answers.items():
         if isinstance(answer, str):
             trouble.setdefault(name, answer)
@@ -72,11 +72,11 @@ def main() -> int:
     return 1 if bad or ("trl" in names and "trl" in trouble) else 0
 
 
-def compare(python: str, folder: Path, name: str) -> dict | str:
-    """One peer's rows and versions, or why there are none."""
+def compare(python: str, folder: Path, path: Path, name: str) -> dict | str:
+    """One peer's rows and versions, or why there are none. path: where `parity` is found (`alone`)."""
     out = folder / f"{name}.json"
     out.unlink(missing_ok=True)
-    surroundings = {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1",
+    surroundings = {"PYTHONPATH": f"{ROOT}:{path}", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1",
                     "HF_HUB_OFFLINE": "1"}  # fmt: skip
     try:
         done = subprocess.run(
@@ -90,6 +90,26 @@ def compare(python: str, folder: Path, name: str) -> dict | str:
     return (done.stderr.strip() or "no output").splitlines()[-1]
 
 
+def alone(folder: Path) -> Path:
+    """A folder in which `parity` is the only package: a peer that looks for vllm must not find our tests of that name,
+    and peers ship a package `tests` of their own."""
+    path = folder.resolve() / "path"
+    path.mkdir(exist_ok=True)
+    link = path / "parity"
+    link.unlink(missing_ok=True)
+    link.symlink_to(Path(__file__).parent)
+    return path
+
+
+def pythons() -> list[str]:
+    """What to make the environment with, best first: skyrl needs 3.12, which uv can't find where pyenv keeps it."""
+    wanted = os.environ.get("KERNELMILL_PARITY_PYTHON")
+    if wanted:
+        return [wanted]
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    return ["3.12", *map(str, sorted(pyenv.glob("versions/3.12.*/bin/python"))), sys.executable]
+
+
 def environment(folder: Path, names: list[str], trouble: dict[str, str]) -> str:
     """Path of a Python with the peers in it. Installing again what is there takes a second."""
     uv = next((str(path) for path in (ROOT / ".uv/bin/uv",) if path.exists()), None) or shutil.which("uv")
@@ -99,9 +119,8 @@ def environment(folder: Path, names: list[str], trouble: dict[str, str]) -> str:
     python = str(venv / "bin" / "python")
     if not Path(python).exists():
         folder.mkdir(parents=True, exist_ok=True)
-        wanted = os.environ.get("KERNELMILL_PARITY_PYTHON")
-        tries = [wanted] if wanted else ["3.12", sys.executable]
-        if not any(run([uv, "venv", "--quiet", "--python", each, str(venv)]) is None for each in tries):
+        tries = pythons()
+        if not any(run([uv, "venv", "--quiet", "--python", each, str(venv)], within_s=120) is None for each in tries):
             raise SystemExit(f"no environment could be made with {' or '.join(tries)}: set KERNELMILL_PARITY_PYTHON")
     problem = run([uv, "pip", "install", "--quiet", "--python", python, *BASE])
     if problem:
@@ -114,9 +133,12 @@ def environment(folder: Path, names: list[str], trouble: dict[str, str]) -> str:
     return python
 
 
-def run(command: list[str]) -> str | None:
+def run(command: list[str], within_s: float = 540) -> str | None:
     """None when the command succeeds, else the first line of its complaint that says something."""
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=within_s)
+    except subprocess.TimeoutExpired:
+        return f"no answer within {within_s:.0f} s"
     if done.returncode == 0:
         return None
     lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]

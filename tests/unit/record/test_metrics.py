@@ -13,7 +13,7 @@ from core.evaluation.verdict import Verdict
 from core.record import heldout
 from core.record.files import RecordError
 from core.record.metrics import METRICS, batch_metrics, markdown
-from core.training.metrics import MAXIMA, SUMS, summary
+from core.training.metrics import MAXIMA, summary, sums_width
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -77,7 +77,12 @@ def test_every_figure_is_in_the_table_and_the_page_agrees() -> None:
     figures = batch_metrics(BATCH, version=6)
     assert {name if "by_turn" not in name else "correct/by_turn_N" for name in figures} <= names
     assert len(names) == len(METRICS)
-    assert set(summary([1.0] * len(SUMS), [1.0] * len(MAXIMA))) <= names
+    corrections = ["icepop"]
+    step = summary([1.0] * sums_width(corrections), [1.0] * len(MAXIMA), corrections)
+    varying = {"lag/[^/]+/": "lag/LAG/", "masked_share/.*": "masked_share/CORRECTION"}
+    for pattern, name in varying.items():
+        step = {re.sub(pattern, name, key): value for key, value in step.items()}
+    assert set(step) <= names and "lag/LAG/kl_k3" in step
     assert (REPOSITORY / "docs" / "metrics.md").read_text() == markdown()
 
 

@@ -1,28 +1,45 @@
 """The critic: advantages by hand, values that are learnt, and a checkpoint that holds it."""
 
+import msgspec
+import numpy as np
 import pytest
 import torch
 
 from core.checkpoints import store
-from core.training.critic import gae_rows
+from core.training.packing import pack
+from core.training.token_credit import Row, spread
 from core.training.trainer import Trainer
 from tests.unit.training.conftest import make_samples
 from tests.unit.training.test_trainer import settings_for, weights_of
 
 
-def test_gae_by_hand():
-    rewards, values = torch.tensor([0.0, 1.0, 2.0]), torch.tensor([0.5, 0.25, 1.0])
-    gains, targets = gae_rows(rewards, values, [2, 1], gamma=0.5, lam=0.5)
+def test_gae_by_hand(policy_folder):
+    settings = critic_settings(policy_folder, token_gamma=0.5, gae_lambda=0.5)
+    samples = [with_trained(make_samples(2, seed=9)[i], n, ret) for i, (n, ret) in enumerate([(2, 1.0), (1, 2.0)])]
+    packed = pack(samples, [s.ret for s in samples], [1.0, 1.0], multiple=64)
+    row = Row(packed, values=torch.tensor([0.5, 0.25, 1.0]))
+    (done,) = spread([row], settings, world=1)
     second = 1.0 - 0.25
     first = 0.0 + 0.5 * 0.25 - 0.5 + 0.25 * second
-    assert gains.tolist() == pytest.approx([first, second, 1.0])  # nothing passes from one sample to the next
-    assert targets.tolist() == pytest.approx([first + 0.5, 1.0, 2.0])
-    with pytest.raises(ValueError, match=r"\[4\]"):
-        gae_rows(rewards, values, [2, 2], gamma=1.0, lam=1.0)
+    assert done.packed.advantages.tolist() == pytest.approx([first, second, 1.0])  # nothing passes between samples
+    assert done.targets.tolist() == pytest.approx([first + 0.5, 1.0, 2.0])
+
+
+def with_trained(sample, n, ret):
+    """The sample with its last n tokens trained."""
+    mask = np.r_[np.zeros(len(sample.ids) - n, np.uint8), np.ones(n, np.uint8)]
+    return msgspec.structs.replace(sample, mask=mask, ret=ret)
 
 
 def critic_settings(folder, **fields):
-    base = {"critic": True, "critic_lr": 3e-3, "kl_coef": 0.0, "entropy_coef": 0.0, "gae_lambda": 1.0}
+    base = {
+        "advantage": "gae",
+        "baseline": "none",
+        "critic_lr": 3e-3,
+        "kl_coef": 0.0,
+        "entropy_coef": 0.0,
+        "gae_lambda": 1.0,
+    }
     return settings_for(folder, **{**base, **fields})
 
 

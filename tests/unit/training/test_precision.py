@@ -95,7 +95,7 @@ def test_filling_changes_nothing_and_is_reported(policy_folder):
 def test_what_can_not_be_set(policy_folder):
     for fields, word in (
         ({"quantize": "nf4"}, "lora_rank"),
-        ({"head_cache_gib": 1.0}, "head = 'recompute'"),
+        ({"head": "fused", "head_cache_gib": 1.0}, "head = 'recompute'"),
         ({"pack_multiple": 1000}, "must divide"),
         ({"head_chunk_tokens": 0}, "head_chunk_tokens 0 at least 1"),
         ({"quantize": "nf4", "lora_rank": 4, "cpu_offload": True}, "one rank"),

@@ -1,0 +1,86 @@
+"""What a step trains: which samples, with which advantage and weight, in which rows of which rank.
+
+A pure function of the samples and the settings, so that every rank makes the same batch and takes its own rows.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from core.algorithms.denominators import sample_weights
+from core.episodes.samples import Sample
+from core.training import credit
+from core.training.packing import Packed, pack, plan, sift
+from core.training.settings import TrainerSettings
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Everything of length [kept] is in the order of `kept`; bins hold places in it."""
+
+    samples: Sequence[Sample]
+    """All, refused ones too: their returns stand in baselines."""
+    settings: TrainerSettings
+    kept: list[int]
+    """Places in `samples` of those that are trained on."""
+    refused: Counter[str]
+    advantages: list[float]
+    """[kept]; for advantages per token: what is to be spread over the sample's tokens."""
+    weights: list[float]
+    """[kept], of each token in the loss"""
+    bins: list[list[int]]
+    """Micro-batches of this rank."""
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of every kept sample."""
+        return [len(self.samples[i].ids) for i in self.kept]
+
+    def rows(self) -> Iterator[Packed]:
+        """This rank's micro-batches, each packed when it is asked for (while a GPU still works on the one before)."""
+        for micro in self.bins:
+            yield pack(
+                [self.samples[self.kept[i]] for i in micro],
+                [self.advantages[i] for i in micro],
+                [self.weights[i] for i in micro],
+                multiple=self.settings.pack_multiple or 1,
+            )
+
+    def advantages_with(self, rewards: Sequence[float]) -> list[float]:
+        """Advantages [kept] when `rewards` [kept] are added to the returns; not a number where one of them is none."""
+        if not torch.isfinite(torch.tensor(rewards)).all():
+            return [float("nan")] * len(self.kept)
+        extra: defaultdict[Any, float] = defaultdict(float)
+        for i, reward in zip(self.kept, rewards, strict=True):
+            extra[credit.unit(self.samples[i], self.settings)] += reward
+        shaped = credit.shaped_returns(self.samples, self.settings)
+        returns = [r + extra[credit.unit(s, self.settings)] for s, r in zip(self.samples, shaped, strict=True)]
+        values = credit.sample_advantages(self.samples, self.settings, returns)
+        return [values[i] for i in self.kept]
+
+
+def make_batch(samples: Sequence[Sample], settings: TrainerSettings, *, vocab: int, rank: int, world: int) -> Batch:
+    """Raises ValueError when a sample is there twice. `kept` is empty when there is nothing to train on."""
+    credit.refuse_twins(samples)
+    sound, refused = sift(samples, settings.max_tokens_per_rank, vocab)
+    excluded = credit.exclusions(samples, settings)
+    refused.update(reason for i in sound if (reason := excluded[i]))
+    kept = [i for i in sound if excluded[i] is None]
+    if settings.dynamic_sampling:
+        dull = credit.uniform_groups(samples, settings)
+        refused.update(dull[samples[i].group_id] for i in kept if samples[i].group_id in dull)
+        kept = [i for i in kept if samples[i].group_id not in dull]
+    if not kept:
+        return Batch(samples, settings, [], refused, [], [], [])
+    values = credit.sample_advantages(samples, settings)
+    trained = torch.tensor([int(samples[i].mask.sum()) for i in kept])
+    numbers: dict[Any, int] = {}
+    rollouts = torch.tensor([numbers.setdefault(credit.rollout(samples[i]), len(numbers)) for i in kept])
+    weights = sample_weights(
+        trained, settings.denominator, constant_tokens=settings.constant_tokens, rollout=rollouts
+    ).tolist()
+    bins = plan([len(samples[i].ids) for i in kept], budget_tokens=settings.max_tokens_per_rank, ranks=world)[rank]
+    return Batch(samples, settings, kept, refused, [values[i] for i in kept], weights, bins)
