@@ -8,7 +8,10 @@ from core.evaluation.verdict import Verdict
 
 
 async def bury_group(bus: RunBus, request: Request, reason: str, why: str) -> None:
-    """Publish tombstones for the episodes of a group that do not stand yet, so that the group is closed."""
+    """Publish tombstones for the episodes of a group that do not stand yet, so that the group is closed. A
+    held-out group has none: who asked has a deadline, and the dead letter."""
+    if request.heldout:
+        return
     standing = await bus.standing_episodes(request.group_id, request.size)
     for i in set(range(request.size)) - standing:
         episode = tombstone(

@@ -30,7 +30,7 @@ from core.episodes.samples import samples_of
 from core.flow.chain import Chain, GroupOutcome
 from core.flow.collector import Collector, CollectorState, Group
 from core.record.metrics import batch_metrics
-from core.weights.filesystem import version_folder
+from core.weights.filesystem import incarnation_folder, retire, version_folder
 
 log = structlog.get_logger()
 COMMIT_TIMEOUT_S = 120.0
@@ -54,6 +54,8 @@ class Learner(Actor):
         self._collector = self._new_collector()
         self._arrived = asyncio.Event()
         self._incarnation = 0
+        self._outgoing = None
+        self._retired = False
         self._stage_s: dict[str, float] = {}
         """Stage times since the last step, for the next step's metrics."""
 
@@ -82,6 +84,8 @@ class Learner(Actor):
                 await self._finish()
         finally:
             reader.cancel()
+            if self._outgoing is not None:
+                await self._compute.call(self._outgoing.close)
             await self._compute.call(self._ranks.close)
 
     # -- taking over -------------------------------------------------------------------------------------------------
@@ -210,7 +214,9 @@ class Learner(Actor):
     async def _publish_weights(self) -> None:
         started = self.clock.monotonic()
         root = self.config.weights.folder or str(self.folder.weights)
-        folder = f"{root}/i{self._incarnation:03d}"
+        folder = incarnation_folder(root, self._incarnation)
+        if self.config.weights.transport != "filesystem" and self._outgoing is None:
+            self._outgoing = await self._compute.call(outgoing, self.config, self._ranks.trainer)
         manifest = await self._compute.call(self._ranks.publish, folder, self.config.weights.keep)
         await self.bus.put_policy(
             Policy(
@@ -219,10 +225,14 @@ class Learner(Actor):
                 step=self._step,
                 folder=str(version_folder(folder, self._step)),
                 fingerprint=manifest.fingerprint,
+                source=manifest.source,
                 incarnation=self._incarnation,
                 config_hash=self.config.identity_hash(),
             )
         )
+        if not self._retired:
+            self._retired = True
+            await asyncio.to_thread(retire, root, self._incarnation)
         seconds = self._took("time/publish_s", started)
         await self.bus.fact(facts.WEIGHTS_PUBLISHED, version=self._step, seconds=seconds, bytes=manifest.bytes)
 
@@ -277,6 +287,28 @@ def collector_state(extra: store.Extra) -> CollectorState:
     """The collector as a checkpoint remembers it."""
     state = msgspec.json.decode(extra.notes["collector"], type=CollectorState)
     return msgspec.structs.replace(state, consumed=extra.consumed)
+
+
+def outgoing(config, trainer):
+    """Have `trainer` hand weights over as the config says, and answer with what does it. Raises ValueError or OSError
+    when this machine can't."""
+    import os
+    import socket
+
+    from core.weights.outgoing import Outgoing
+
+    weights = config.weights
+    if trainer.device.type != "cuda":
+        raise ValueError(
+            f"weights.transport = {weights.transport!r} needs a GPU, but the learner found none: set weights.transport "
+            f"= 'filesystem'"
+        )
+    beyond = config.bus.url or os.environ.get("NATS_URL")  # else the bus itself is on loopback
+    host = weights.host or (socket.gethostname() if beyond else "127.0.0.1")
+    trainer.outgoing = Outgoing(
+        weights.transport, device=trainer.device, host=host, ports=weights.ports, timeout_s=weights.apply_timeout_s
+    )
+    return trainer.outgoing
 
 
 def trainer_settings(config):

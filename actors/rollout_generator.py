@@ -2,22 +2,28 @@
 
     consumes     REQUESTS, VERDICTS it asked for, KV policy
     produces     EVALUATIONS, EPISODES (each episode ends as exactly one message, tombstones included),
-                 facts `weights_applied`, `weights_refused`
+                 facts `weights_applied`, `weights_refused`, `heldout`
     waits for    a first policy, free slots, verdicts (holding no engine slot meanwhile)
     unblocked by a request, a verdict, a new policy
 
 A redelivered request is played only as far as its episodes are missing; a group that a step has consumed is only
-acknowledged. New weights are swapped in between two engine steps, episodes go on; a version counts as held here only
-after the weights as loaded have the fingerprint that the learner published. Another fingerprint ends this process.
+acknowledged. New weights are swapped in between two engine steps, episodes go on. A version samples, and counts as held
+here, only after the weights as loaded have the fingerprint that the learner published; another fingerprint ends this
+process, and so does an engine that fails: the work in hand is no worse for it and is handed on. Held-out requests run
+beside training on a pinned version; they are answered by a fact and leave no episode for the learner.
 """
 
 import asyncio
+import os
+from collections.abc import AsyncIterator, Sequence
 from typing import ClassVar
 
+import msgspec
 import structlog
 
 from actors.actor import Actor
 from actors.given_up import bury_group
+from actors.parity_check import check_parity
 from bus import facts, subjects
 from bus.broker import Delivery
 from bus.messages import Ended, Evaluation, Held, Policy, Request
@@ -28,15 +34,19 @@ from core.episodes.settings import PlaySettings
 from core.evaluation.reward import score
 from core.evaluation.verdict import Verdict
 from core.flow.chain import Chain
+from core.generation.engine import Engine
+from core.generation.errors import EngineStopped, WeightsNotReceived, WrongWeights
+from core.generation.lanes import Lanes, PinLost
+from core.generation.parity import ParityError
 from core.identity import candidate_key
+from core.record.heldout import slim
 from core.tasks.task import Task
 
 log = structlog.get_logger()
 FIRST_POLICY_TIMEOUT_S = 600.0
-
-
-class WrongWeights(RuntimeError):
-    """The weights as loaded are not those that the learner published."""
+PINS = 3
+"""A held-out group whose version was replaced is played anew so often."""
+_AGAIN_S = 1.0
 
 
 class RolloutGenerator(Actor):
@@ -48,13 +58,17 @@ class RolloutGenerator(Actor):
         from core.generation.load import load_engine, load_tokenizer
 
         rollout = self.config.rollout
-        self._engine = load_engine(
-            rollout.engine,
-            self.config.model.path,
-            dtype=self.config.model.dtype,
-            context_tokens=self.config.model.context_tokens,
-            batch_rows=rollout.batch_rows,
-            threads=rollout.threads,
+        take_cards(rollout.cards_of(self.name))
+        self._engine = Lanes(
+            load_engine(
+                rollout.engine,
+                self.config.model.path,
+                dtype=self.config.model.dtype,
+                context_tokens=self.config.model.context_tokens,
+                batch_rows=rollout.batch_rows,
+                threads=rollout.threads,
+                vllm=rollout.vllm.model_dump(),
+            )
         )
         self._chat = Chat(
             load_tokenizer(self.config.model.path),
@@ -73,6 +87,12 @@ class RolloutGenerator(Actor):
         )
         self._worker.held_changed = self.beat_now
         self._held: tuple[int, str] = (-1, "")
+        self._live: Policy | None = None
+        """The policy whose weights the engine holds."""
+        self._given_back = False
+        self._loading = asyncio.Lock()
+        self._engine_failed: list[EngineStopped] = []
+        self._engine_ended = asyncio.Event()
         self._first_policy = asyncio.Event()
         self._chain = Chain()
         self._caught_up = asyncio.Event()
@@ -83,8 +103,12 @@ class RolloutGenerator(Actor):
         await self._engine.start()
         try:
             async with asyncio.TaskGroup() as tasks:
-                watchers = [tasks.create_task(self._follow_policy()), tasks.create_task(self._follow_steps())]
+                watchers = [
+                    tasks.create_task(watch)
+                    for watch in (self._follow_policy(), self._follow_steps(), self._watch_engine())
+                ]
                 if await self._have_policy():
+                    await check_parity(self._engine, self._policy, self._chat, self.config, self.clock)
                     await self._caught_up.wait()  # what is consumed must be known before the first request is played
                     work = tasks.create_task(self._worker.run())
                     await self.stopping.wait()
@@ -92,8 +116,17 @@ class RolloutGenerator(Actor):
                     await work
                 for watcher in watchers:
                     watcher.cancel()
+        except BaseExceptionGroup as errors:
+            for kind in (ParityError, WrongWeights, EngineStopped):
+                if told := [error for error in leaves(errors) if isinstance(error, kind)]:
+                    raise told[0] from None
+            raise
         finally:
             await self._engine.stop()
+
+    def _policy(self) -> Policy:
+        assert self._live is not None
+        return self._live
 
     async def _have_policy(self) -> bool:
         """Wait for the learner's first policy; False when asked to stop meanwhile."""
@@ -108,16 +141,29 @@ class RolloutGenerator(Actor):
     # -- playing -----------------------------------------------------------------------------------------------------
 
     async def _play(self, delivery: Delivery, request: Request) -> None:
-        if self._chain.outcome(request.group_id) is not None:
-            return
-        standing = await self.bus.standing_episodes(request.group_id, request.size)
-        missing = sorted(set(range(request.size)) - standing)
-        async for episode in play_group(
+        try:
+            if request.heldout:
+                await self._evaluate(request)
+            elif self._chain.outcome(request.group_id) is None:
+                standing = await self.bus.standing_episodes(request.group_id, request.size)
+                missing = sorted(set(range(request.size)) - standing)
+                if standing:
+                    log.info("group taken over", standing=sorted(standing), missing=missing, trace=request.group_id)
+                async for episode in self._group(request, missing, self._engine):
+                    await self._publish(request, episode)
+        except EngineStopped as error:
+            # No failure of this work, of which three bury it: this process ends, and what it holds is handed on.
+            self._engine_failed.append(error)
+            self._engine_ended.set()
+            await asyncio.Event().wait()
+
+    def _group(self, request: Request, indices: Sequence[int], engine: Engine) -> AsyncIterator[Episode]:
+        return play_group(
             request.task,
             group_id=request.group_id,
-            indices=missing,
+            indices=indices,
             role=request.role,
-            engine=self._engine,
+            engine=engine,
             chat=self._chat,
             judge=lambda task, candidate: self._verdict(task, candidate, request.group_id),
             score=self._score,
@@ -125,8 +171,27 @@ class RolloutGenerator(Actor):
             seed=request.seed,
             max_turns=request.max_turns,
             clock=self.clock,
-        ):
-            await self._publish(request, episode)
+        )
+
+    async def _evaluate(self, request: Request) -> None:
+        """All episodes by one version; a version that was replaced meanwhile gives way to the newer one."""
+        for attempt in range(1, PINS + 1):
+            try:
+                async with self._engine.pinned(self.config.rollout.heldout_hold_s) as view:
+                    episodes = [episode async for episode in self._group(request, range(request.size), view)]
+                    break
+            except PinLost as lost:
+                if attempt == PINS:
+                    raise
+                log.info("held-out group played anew", why=str(lost), trace=request.group_id)
+        await self.bus.fact(
+            facts.HELDOUT,
+            trace=request.group_id,
+            group_id=request.group_id,
+            version=view.version,
+            seed=request.seed,
+            episodes=msgspec.to_builtins(slim(sorted(episodes, key=lambda episode: episode.index))),
+        )
 
     async def _publish(self, request: Request, episode: Episode) -> None:
         await self.bus.publish_ended(
@@ -172,33 +237,76 @@ class RolloutGenerator(Actor):
 
     async def _follow_policy(self) -> None:
         async for policy in self.bus.watch_policy():
-            if policy.version != self._held[0] or policy.fingerprint != self._held[1]:
+            if (policy.version, policy.fingerprint) != self._held:
                 await self._apply(policy)
+            else:
+                self._live = policy  # another learner, the same weights
 
     async def _apply(self, policy: Policy) -> None:
-        newest = await self.bus.policy()
-        if newest is not None and newest.version != policy.version:
+        if await self._replaced(policy):
             return  # skip to the newest: its own change is on its way
         started = self.clock.monotonic()
-        try:
-            fingerprint = await self._engine.load_weights(policy.folder, policy.version)
-        except FileNotFoundError:
-            again = await self.bus.policy()
-            if again is not None and again.version != policy.version:
-                return  # retention was quicker than we were, and a newer policy stands
-            raise
-        if fingerprint != policy.fingerprint:
-            await self.bus.fact(
-                facts.WEIGHTS_REFUSED, version=policy.version, wanted=policy.fingerprint, got=fingerprint
-            )
-            raise WrongWeights(
-                f"version {policy.version}: the weights as loaded have fingerprint {fingerprint}, the learner "
-                f"published {policy.fingerprint}; this generator leaves the run"
-            )
-        self._held = (policy.version, fingerprint)
+        async with self._loading:
+            try:
+                if not await self._load(policy):
+                    return
+            except WrongWeights as wrong:
+                await self.bus.fact(facts.WEIGHTS_REFUSED, version=wrong.version, wanted=wrong.wanted, got=wrong.got)
+                log.error("this generator leaves the run", why=str(wrong))
+                await self._give_back()
+                raise
+        self._held = (policy.version, policy.fingerprint)
+        self._live = policy
         self._first_policy.set()
         self.beat_now.set()
         await self.bus.fact(facts.WEIGHTS_APPLIED, version=policy.version, seconds=self.clock.monotonic() - started)
+
+    async def _load(self, policy: Policy) -> bool:
+        """Have the policy's weights loaded from wherever they can be had; False when another policy stands by now.
+
+        Raises WrongWeights, ValueError when the folder's weights are not this model's, TimeoutError when there was no
+        way to them in `apply_timeout_s` (a learner that was killed publishes anew when it is back).
+        """
+        patience_s = self.config.weights.apply_timeout_s
+        deadline = self.clock.monotonic() + patience_s
+        told: set[str] = set()
+        while True:
+            for source in filter(None, (policy.source, policy.folder)):
+                try:
+                    await self._engine.load_weights(source, policy.version, policy.fingerprint)
+                    return True
+                except (FileNotFoundError, TimeoutError, ValueError, WeightsNotReceived) as error:
+                    if isinstance(error, ValueError) and source == policy.folder:
+                        raise
+                    why = f"{type(error).__name__}: {error}"
+                    if await self._replaced(policy):
+                        return False
+                    if source not in told:
+                        told.add(source)
+                        log.warning("weights not received", source=source, version=policy.version, why=why)
+            if self.clock.monotonic() > deadline:
+                raise TimeoutError(
+                    f"{self.name} could not have the weights of version {policy.version} in {patience_s:g} s: {why}"
+                )
+            await asyncio.sleep(_AGAIN_S)
+
+    async def _replaced(self, policy: Policy) -> bool:
+        newest = await self.bus.policy()
+        return newest is not None and newest != policy
+
+    async def _watch_engine(self) -> None:
+        await self._engine_ended.wait()
+        async with self._loading:  # weights that ended it tell why
+            await self._give_back()
+        raise self._engine_failed[0]
+
+    async def _give_back(self) -> None:
+        """Before this process ends by its own fault: what it holds is handed on at once, and its death counts against
+        none of it."""
+        self._worker.stop()
+        await self._worker.hand_back()
+        self._given_back = True
+        await self._beat()
 
     async def _follow_steps(self) -> None:
         while True:
@@ -213,10 +321,31 @@ class RolloutGenerator(Actor):
         await self._worker.hand_back()
 
     def held(self) -> tuple[Held, ...]:
-        return self._worker.held
+        return () if self._given_back else self._worker.held
 
     def policy_held(self) -> tuple[int, str]:
         return self._held
 
     def gauges(self) -> dict[str, float]:
         return {"episodes": float(self._episodes), **self._engine.gauges()}
+
+
+def take_cards(cards: Sequence[int]) -> None:
+    """Show this process, and those that it starts, these of the cards that it sees; before CUDA is touched. Raises
+    ValueError when there are fewer."""
+    if not cards:
+        return
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    named = seen.split(",") if seen else [str(card) for card in range(max(cards) + 1)]
+    if max(cards) >= len(named):
+        raise ValueError(f"rollout.cards names card {max(cards)}, but CUDA_VISIBLE_DEVICES = {seen!r} has {len(named)}")
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(named[card] for card in cards)
+
+
+def leaves(errors: BaseExceptionGroup) -> list[BaseException]:
+    """All exceptions in a group of groups."""
+    return [
+        leaf
+        for error in errors.exceptions
+        for leaf in (leaves(error) if isinstance(error, BaseExceptionGroup) else [error])
+    ]

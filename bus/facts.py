@@ -9,6 +9,7 @@ and replay read nothing else but them, the STEPS chain and the episodes.
     weights_published  learner       version, seconds, bytes
     weights_applied    generator     version, seconds
     weights_refused    generator     version, wanted, got
+    heldout            generator     group_id, version, seed, episodes (`core.record.heldout.HeldOutEpisode`)
     checkpoint_written, checkpoint_committed, checkpoint_refused     step, folder, seconds [reason]
     poisoned           sampler       stream, key, deaths
     stalled            every actor   text: who waited for what, for how long
@@ -25,6 +26,7 @@ JUDGED = "judged"
 WEIGHTS_PUBLISHED = "weights_published"
 WEIGHTS_APPLIED = "weights_applied"
 WEIGHTS_REFUSED = "weights_refused"
+HELDOUT = "heldout"
 CHECKPOINT_WRITTEN = "checkpoint_written"
 CHECKPOINT_COMMITTED = "checkpoint_committed"
 CHECKPOINT_REFUSED = "checkpoint_refused"
@@ -34,6 +36,6 @@ REFUSED = "refused"
 FINISHED = "finished"
 
 ALL = (
-    ADMITTED, LEFT_OUT, JOINED, LEFT, DIED, JUDGED, WEIGHTS_PUBLISHED, WEIGHTS_APPLIED, WEIGHTS_REFUSED,
+    ADMITTED, LEFT_OUT, JOINED, LEFT, DIED, JUDGED, WEIGHTS_PUBLISHED, WEIGHTS_APPLIED, WEIGHTS_REFUSED, HELDOUT,
     CHECKPOINT_WRITTEN, CHECKPOINT_COMMITTED, CHECKPOINT_REFUSED, POISONED, STALLED, REFUSED, FINISHED,
 )  # fmt: skip

@@ -48,6 +48,8 @@ class Request(Message, frozen=True, kw_only=True, tag="request"):
     max_turns: int = 3
     seed: int = 0
     admitted_at: float = 0.0
+    heldout: bool = False
+    """Evaluate: all episodes by one policy version, answered by a `heldout` fact instead of messages on EPISODES."""
 
 
 class Evaluation(Message, frozen=True, kw_only=True, tag="evaluation"):
@@ -122,7 +124,10 @@ class Policy(Message, frozen=True, kw_only=True, tag="policy"):
     version: int
     step: int
     folder: str
+    """The version's folder; with a source it may come later, or be left out where copies are slower than steps."""
     fingerprint: str
+    source: str = ""
+    """A faster way to the same weights (`core.weights.incoming`), as long as the learner that wrote this lives."""
     incarnation: int = 0
     config_hash: str = ""
 

@@ -6,17 +6,13 @@ and overrides by dotted name, and refuses unknown keys with the nearest known on
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from configs.rollouts import Rollout, Weights
+from configs.section import Section
 from core.evaluation.settings import identity
 from core.identity import digest_json
 from core.training.combinations import impossible
-
-
-class Section(BaseModel):
-    """Base of all tables: unknown keys are refused, values don't change after loading."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class Run(Section):
@@ -154,21 +150,6 @@ class Reward(Section):
     correct: float = 0.3
     speed_cap: float = Field(default=2.0, ge=0)
     threshold: float = 1.0
-
-
-class Rollout(Section):
-    engine: Literal["transformers", "vllm"] = "vllm"
-    max_new_tokens: int = Field(default=4096, ge=1)
-    temperature: float = Field(default=1.0, ge=0)
-    top_p: float = Field(default=1.0, gt=0, le=1)
-    groups_in_flight: int = Field(default=8, ge=1)
-    """Groups that one generator plays at once."""
-    batch_rows: int = Field(default=64, ge=1)
-    """Most sequences that the transformers engine decodes at once."""
-    threads: int = Field(default=0, ge=0)
-    """Torch threads; 0 leaves it to torch."""
-    verdict_timeout_s: float = Field(default=300.0, gt=0)
-    """A verdict that takes longer ends the episode with a tombstone."""
 
 
 class Judge(Section):
@@ -321,16 +302,6 @@ class Learner(Section):
         return self
 
 
-class Weights(Section):
-    transport: Literal["filesystem"] = "filesystem"
-    folder: str = ""
-    """Where weights are handed over (a shared folder, or /dev/shm on one machine); empty: run folder/weights."""
-    keep: int = Field(default=3, ge=2)
-    """Versions that stay on disk."""
-    apply_timeout_s: float = Field(default=120.0, gt=0)
-    """A generator that does not answer with the fingerprint in this time no longer holds credits back."""
-
-
 class Checkpoints(Section):
     every_steps: int = Field(default=10, ge=1)
     keep: int = Field(default=2, ge=1)
@@ -421,6 +392,17 @@ class RunConfig(Section):
             raise ValueError(
                 f"sampler.window = {self.sampler.window} is below groups_per_step = {self.sampler.groups_per_step}"
             )
+        if self.weights.transport != "filesystem":
+            if self.rollout.engine != "vllm":
+                raise ValueError(
+                    f"weights.transport = {self.weights.transport!r} is for rollout.engine = 'vllm'; the "
+                    f"{self.rollout.engine} engine reads folders: set weights.transport = 'filesystem'"
+                )
+            if self.learner.device == "cpu":
+                raise ValueError(
+                    f"weights.transport = {self.weights.transport!r} needs a learner on a GPU, but learner.device = "
+                    f"'cpu': set weights.transport = 'filesystem'"
+                )
         if self.rollout.temperature == 0:
             raise ValueError("rollout.temperature = 0 can't be trained on: every sample of a group would be the same")
         return self

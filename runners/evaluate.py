@@ -97,6 +97,7 @@ async def measure(
         context_tokens=config.model.context_tokens,
         batch_rows=config.rollout.batch_rows,
         threads=config.rollout.threads,
+        vllm=config.rollout.vllm.model_dump(),
     )
     verdicts: dict[str, asyncio.Task[Verdict]] = {}
 

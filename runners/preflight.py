@@ -13,6 +13,7 @@ def check(config: RunConfig, config_path: str) -> None:
     check_model(config, config_path)
     check_tasks(config)
     check_engine(config)
+    check_weights(config)
     for name in ("port", "monitor_port"):
         check_port(getattr(config.bus, name), f"bus.{name}")
 
@@ -95,6 +96,15 @@ def check_engine(config: RunConfig) -> None:
         raise UsageError(
             "rollout.engine = 'vllm', but vllm is not installed here: "
             "pip install 'kernelmill[vllm]', or set rollout.engine = 'transformers'"
+        )
+
+
+def check_weights(config: RunConfig) -> None:
+    transport = config.weights.transport
+    if transport != "filesystem" and not list(Path("/dev").glob("nvidia[0-9]*")):
+        raise UsageError(
+            f"weights.transport = {transport!r} hands weights over between GPUs, but this machine has none: set "
+            f"weights.transport = 'filesystem'"
         )
 
 

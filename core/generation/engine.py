@@ -61,9 +61,11 @@ class Engine(Protocol):
         """Sample one completion. Raises PromptTooLong; cancelling the call gives its slot back at once."""
         ...
 
-    async def load_weights(self, folder: str, version: int) -> str:
-        """Swap in the weights of `folder` between two steps; running requests go on. Answers with the fingerprint of
-        the weights as loaded (`core.weights.fingerprint`)."""
+    async def load_weights(self, source: str, version: int, fingerprint: str = "") -> str:
+        """Swap in the weights of `source` (`core.weights.incoming`) between two steps; running requests go on. Answers
+        with the fingerprint of the weights as loaded (`core.weights.fingerprint`). Where `fingerprint` is given and is
+        another one, nothing is sampled by them: the engine ends, requests with EngineStopped, this call with
+        WrongWeights."""
         ...
 
     async def stop(self) -> None: ...

@@ -51,14 +51,14 @@ class Lanes:
     async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
         return await self.engine.generate(prompt_ids, sampling)
 
-    async def load_weights(self, folder: str, version: int) -> str:
+    async def load_weights(self, source: str, version: int, fingerprint: str = "") -> str:
         """Waits for pins, at most the longest `hold_s` among them."""
         self._settled.clear()
         try:
             await self._wait_for_pins()
             for pin in list(self._pins):
                 pin.lose(version)
-            return await self.engine.load_weights(folder, version)
+            return await self.engine.load_weights(source, version, fingerprint)
         finally:
             self._settled.set()
 
@@ -119,7 +119,7 @@ class _Pinned:
     async def stop(self) -> None:
         raise RuntimeError("a pinned view is not stopped: leave its context")
 
-    async def load_weights(self, folder: str, version: int) -> str:
+    async def load_weights(self, source: str, version: int, fingerprint: str = "") -> str:
         raise RuntimeError(f"version {self._version} is pinned: load weights through the engine")
 
     async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:

@@ -6,13 +6,17 @@ trains on wrong ratios. Rounding alone stays far below the thresholds (bfloat16:
 """
 
 import asyncio
+import os
+import tempfile
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from core.generation.engine import Completion, Engine, Sampling
+from core.weights.filesystem import read_manifest
 
 Score = Callable[[Sequence[tuple[list[int], list[int]]]], list[np.ndarray]]
 """(prompt ids, completion ids) of several samples -> log-probs [completion tokens] of each, at temperature 1."""
@@ -74,13 +78,17 @@ def compare(completions: Sequence[Completion], scored: Sequence[np.ndarray]) -> 
     )  # fmt: skip
 
 
-def transformers_score(model: str, *, dtype: str = "float32", device: str = "cpu", rows: int = 8) -> Score:
-    """A learner's stand-in where the learner is another process: the same folder under transformers."""
-    import torch
-    from transformers import AutoModelForCausalLM
+def transformers_score(
+    model: str, *, weights: str = "", revision: str = "", dtype: str = "float32", device: str = "cpu", rows: int = 8
+) -> Score:
+    """A learner's stand-in where the learner is another process: the same model under transformers.
 
-    loaded: Any = AutoModelForCausalLM.from_pretrained(model, dtype=getattr(torch, dtype))
-    loaded = loaded.to(device).eval()
+    weights: a version's folder (`core.weights.filesystem`) whose weights count, instead of the model's own. Raises
+    FileNotFoundError when that is gone.
+    """
+    import torch
+
+    loaded: Any = _with_weights(model, weights, revision, getattr(torch, dtype)).to(device).eval()
 
     @torch.inference_mode()
     def score(samples: Sequence[tuple[list[int], list[int]]]) -> list[np.ndarray]:
@@ -99,3 +107,17 @@ def transformers_score(model: str, *, dtype: str = "float32", device: str = "cpu
         return scored
 
     return score
+
+
+def _with_weights(model: str, weights: str, revision: str, dtype: Any) -> Any:
+    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    if not weights:
+        return AutoModelForCausalLM.from_pretrained(model, revision=revision or "main", dtype=dtype)
+    with tempfile.TemporaryDirectory() as whole:  # a version's folder has the weights' files alone
+        AutoConfig.from_pretrained(model, revision=revision or "main").save_pretrained(whole)
+        for name in read_manifest(weights).files:
+            os.symlink(Path(weights).resolve() / name, Path(whole) / name)
+        return AutoModelForCausalLM.from_pretrained(whole, dtype=dtype)

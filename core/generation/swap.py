@@ -1,33 +1,34 @@
 """New weights for a model that is running: read and checked beside it, then put in place in one go.
 
-The folder is what the filesystem transport writes. Reading is the slow part and happens while the engine decodes; the
-swap is a copy in memory between two steps. A tensor that is tied to another may be in the folder or not.
+The source is one of `core.weights.incoming`. Receiving is the slow part and happens while the engine decodes; the swap
+is a copy in memory between two steps. A tensor that is tied to another may be in the source or not.
 """
-
-from pathlib import Path
 
 import torch
 from torch import nn
 
 from core.weights.fingerprint import Fingerprint
-from core.weights.shards import iterate_tensors
+from core.weights.incoming import receive
+
+RECEIVE_TIMEOUT_S = 120.0
 
 
-def read_weights(folder: Path, model: nn.Module) -> dict[str, torch.Tensor]:
-    """Tensors of `folder` by parameter name, on the CPU, in the published dtype. Raises ValueError when names or shapes
-    are not the model's, FileNotFoundError when the folder holds no weights."""
+def read_weights(source: str, model: nn.Module, *, timeout_s: float = RECEIVE_TIMEOUT_S) -> dict[str, torch.Tensor]:
+    """Tensors of `source` by parameter name, on the CPU, in the published dtype. Raises ValueError when names or shapes
+    are not the model's, FileNotFoundError when the source holds no weights, TimeoutError."""
     wanted = dict(model.named_parameters())
     tied = set(dict(model.named_parameters(remove_duplicate=False))) - set(wanted)
-    weights = {name: tensor for name, tensor in iterate_tensors(folder) if name not in tied}
+    received = receive(source, device=torch.device("cpu"), timeout_s=timeout_s)
+    weights = {name: tensor for name, tensor in received.tensors if name not in tied}
     missing, unknown = sorted(set(wanted) - set(weights)), sorted(set(weights) - set(wanted))
     if missing or unknown:
         raise ValueError(
-            f"the weights in {folder} are not for this model: {len(missing)} tensors missing {missing[:3]}, "
+            f"the weights in {source} are not for this model: {len(missing)} tensors missing {missing[:3]}, "
             f"{len(unknown)} unknown {unknown[:3]}"
         )
     for name, tensor in weights.items():
         if tensor.shape != wanted[name].shape:
-            raise ValueError(f"{folder}: {name} has shape {list(tensor.shape)}, wanted {list(wanted[name].shape)}")
+            raise ValueError(f"{source}: {name} has shape {list(tensor.shape)}, wanted {list(wanted[name].shape)}")
     return weights
 
 

@@ -18,7 +18,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,7 @@ from transformers.utils import logging
 from core.generation import qwen3_decoder
 from core.generation.decoders import CachedDecoder, Decoder
 from core.generation.engine import Completion, PromptTooLong, Sampling
-from core.generation.errors import EngineStopped
+from core.generation.errors import EngineStopped, WrongWeights
 from core.generation.prefixes import Prefixes
 from core.generation.sampling import draw, uniforms
 from core.generation.swap import read_weights, replace_weights
@@ -83,8 +82,8 @@ class _Row:
 class _Swap:
     """New weights on their way into the model."""
 
-    def __init__(self, weights: dict[str, torch.Tensor], version: int) -> None:
-        self.weights, self.version = weights, version
+    def __init__(self, weights: dict[str, torch.Tensor], version: int, wanted: str) -> None:
+        self.weights, self.version, self.wanted = weights, version, wanted
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[str] = self.loop.create_future()
 
@@ -171,10 +170,11 @@ class TransformersEngine:
                 self._wake.notify()
             raise
 
-    async def load_weights(self, folder: str, version: int) -> str:
-        """Raises ValueError, and changes nothing, when the folder's tensors are not this model's."""
-        weights = await asyncio.to_thread(read_weights, Path(folder), self.model)
-        swap = _Swap(weights, version)
+    async def load_weights(self, source: str, version: int, fingerprint: str = "") -> str:
+        """Raises ValueError, and changes nothing, when the source's tensors are not this model's; FileNotFoundError or
+        TimeoutError when they can't be had."""
+        weights = await asyncio.to_thread(read_weights, source, self.model)
+        swap = _Swap(weights, version, fingerprint)
         self._hand_in(self._swaps, swap)
         return await swap.future
 
@@ -249,6 +249,8 @@ class TransformersEngine:
                     return
             while self._swaps:
                 self._swap(self._swaps[0])
+                if self._failure:
+                    return
                 self._swaps.popleft()
             began = time.perf_counter()
             self._leave(decoder, [])
@@ -260,6 +262,10 @@ class TransformersEngine:
     def _swap(self, swap: _Swap) -> None:
         began = time.perf_counter()
         fingerprint = replace_weights(self.model, swap.weights)
+        if swap.wanted and fingerprint != swap.wanted:
+            self._failure = WrongWeights(swap.version, swap.wanted, fingerprint)
+            _tell(swap.loop, [(swap.future, self._failure)])
+            return
         self._version = swap.version
         self._prefixes.clear()
         self._paused_s += time.perf_counter() - began

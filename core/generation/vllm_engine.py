@@ -1,7 +1,7 @@
 """The engine on vLLM: continuous batching over hundreds of episodes, weights changed while sequences run.
 
     generate() ─▶ gate ─▶ AsyncLLM.add_request ─▶ ids, log-probs ─▶ versions token by token ─▶ Completion
-    load_weights():  stage beside generation ─▶ shut the gate ─▶ pause(keep) ─▶ count tokens ─▶ swap ─▶ probe ─▶ resume
+    load_weights():  stage beside generation ─▶ shut the gate ─▶ pause(keep) ─▶ count tokens ─▶ swap ─▶ prove ─▶ resume
 
 AsyncLLM lives on the caller's loop, the engine core and its workers in processes of their own. Invariants:
 - nothing is tokenized: ids go in, ids and the log-probs of the distribution sampled from come out;
@@ -9,6 +9,7 @@ AsyncLLM lives on the caller's loop, the engine core and its workers in processe
   the pause was sampled by the old weights, each later one by the new;
 - a prefix is found in the cache only by requests that began under the same loaded weights (`cache_salt`);
 - weights are received and checked beside generation; once the swap has begun it ends well, or the engine is given up;
+- nothing is sampled by weights before they have the fingerprint that was asked for: it is taken inside the pause;
 - nothing waits without a deadline. A core that dies is started again with the weights it had, at most `restarts` times,
   and its requests are asked for again; what can't be had again ends in EngineStopped.
 """
@@ -26,7 +27,7 @@ import structlog
 
 from core.generation import vllm_compat as compat
 from core.generation.engine import Completion, PromptTooLong, Sampling
-from core.generation.errors import EngineStopped
+from core.generation.errors import EngineStopped, WeightsNotReceived, WrongWeights
 from core.generation.vllm_layout import Spec, join
 
 log = structlog.get_logger()
@@ -84,6 +85,7 @@ class VLLMEngine:
         self._version = version
         self._source: str | None = None
         """Where the weights in use came from; None: the model's own."""
+        self._fingerprint = ""
         self._loads = itertools.count(1)
         self._salt = "0"
         self._gate = asyncio.Event()
@@ -147,7 +149,9 @@ class VLLMEngine:
         self._failure = self._failure or EngineStopped("the engine was stopped")
         self._gate.set()
         for running in list(self._running.values()):
-            running.collector.put(EngineStopped("the engine stopped before the request ended"))
+            told = EngineStopped("the engine stopped before the request ended")
+            told.__cause__ = self._failure
+            running.collector.put(told)
         if self._core is not None:
             core, self._core = self._core, None
             await asyncio.to_thread(core.shutdown)
@@ -209,7 +213,8 @@ class VLLMEngine:
                     raise EngineStopped(f"vLLM's core died, and its weights can't be had again from {self._source}")
                 await self._build()
                 if self._source is not None:
-                    await self._swap(self._source, self._version, await self._stage(self._source))
+                    specs = await self._stage(self._source)
+                    await self._swap(self._source, self._version, specs, self._fingerprint)
                 self._salt = str(next(self._loads))
             except Exception as error:
                 self._failure = error
@@ -292,19 +297,19 @@ class VLLMEngine:
 
     # ----------------------------------------------------------------------------------------------- weights
 
-    async def load_weights(self, folder: str, version: int) -> str:
-        """`folder` is a source as in `core.weights.incoming`. Raises FileNotFoundError, ValueError or TimeoutError, and
-        changes nothing, when the weights can't be received or are not this model's; EngineStopped when the engine
-        failed while they were put in place."""
+    async def load_weights(self, source: str, version: int, fingerprint: str = "") -> str:
+        """Raises FileNotFoundError, ValueError, TimeoutError or WeightsNotReceived, and changes nothing, when the
+        weights can't be received or are not this model's; EngineStopped (WrongWeights) when the engine failed while
+        they were put in place."""
         # A caller that is cancelled must not leave the engine paused, or with half of the weights.
-        return await asyncio.shield(asyncio.create_task(self._load(folder, version)))
+        return await asyncio.shield(asyncio.create_task(self._load(source, version, fingerprint)))
 
-    async def _load(self, source: str, version: int) -> str:
+    async def _load(self, source: str, version: int, fingerprint: str) -> str:
         while True:
             async with self._update:
                 core = self._alive()
                 try:
-                    return await self._swap(source, version, await self._stage(source))
+                    return await self._swap(source, version, await self._stage(source), fingerprint)
                 except compat.dead_errors():
                     pass
             await self._revive(core)  # with the weights it had, at most `restarts` times
@@ -321,7 +326,7 @@ class VLLMEngine:
                 for state in states:
                     if state["failure"]:
                         kind, text = state["failure"]
-                        raise _ERRORS.get(kind, RuntimeError)(text if kind in _ERRORS else f"{kind}: {text}")
+                        raise _ERRORS.get(kind, WeightsNotReceived)(text if kind in _ERRORS else f"{kind}: {text}")
                 if all(state["ready"] for state in states):
                     break
                 if time.perf_counter() - began > timeout_s:
@@ -336,9 +341,9 @@ class VLLMEngine:
         self._ticket = ticket
         return [Spec(name, tuple(shape), dtype) for name, shape, dtype in specs[0]]
 
-    async def _swap(self, source: str, version: int, specs: list[Spec]) -> str:
-        """Pause, put the staged weights in place, resume. Whatever goes wrong in here leaves an engine that must not
-        generate, so that it is given up."""
+    async def _swap(self, source: str, version: int, specs: list[Spec], wanted: str) -> str:
+        """Pause, put the staged weights in place, prove them, resume. Whatever goes wrong in here leaves an engine that
+        must not generate, so that it is given up."""
         from vllm.distributed.weight_transfer.base import WeightTransferUpdateRequest
 
         core = self._core
@@ -355,7 +360,11 @@ class VLLMEngine:
                 await core.update_weights(WeightTransferUpdateRequest(update_info={"ticket": self._ticket}))
                 await compat.finish_weight_update(core, str(version))
                 answers = await core.collective_rpc("km_probe")
+                found = await asyncio.to_thread(join, specs, [(a["kept"], a["values"]) for a in answers])
+                if wanted and found != wanted:
+                    raise WrongWeights(version, wanted, found)
                 self._version, self._source, self._salt = version, source, str(self._ticket)
+                self._fingerprint = found
                 await core.resume_generation()
                 self.pauses.append(time.perf_counter() - began)
                 self._paused_s += self.pauses[-1]
@@ -365,12 +374,14 @@ class VLLMEngine:
         except Exception as error:
             self._failure = error
             await self.stop()
+            if isinstance(error, WrongWeights):
+                raise
             raise EngineStopped(
                 f"version {version} could not be put in place, the engine is given up: {error}"
             ) from error
         finally:
             self._gate.set()
-        return await asyncio.to_thread(join, specs, [(answer["kept"], answer["values"]) for answer in answers])
+        return found
 
     def _stands(self, tokens: dict[str, int]) -> None:
         """All tokens that stand now were sampled by the version in use. A request that the core has ended has all its

@@ -40,6 +40,7 @@ from core.training.schedule import learning_rate
 from core.training.settings import TrainerSettings
 from core.training.token_credit import Row, kl_rewards, needs_pass, spread, sums_by_sample, with_advantages
 from core.weights import filesystem
+from core.weights.outgoing import Outgoing
 
 
 class Trainer:
@@ -240,10 +241,16 @@ class Trainer:
 
     # Weights and state ------------------------------------------------------------------------------------------------
 
+    outgoing: Outgoing | None = None
+    """Set on rank 0 where weights are handed over otherwise than by a folder alone."""
+
     def publish(self, folder: str | Path, keep: int = 3) -> filesystem.Manifest | None:
-        """Hand the current version over through `folder`, in the compute type. The manifest, on rank 0."""
+        """Hand the current version over through `folder`, and by `outgoing`, in the compute type. The manifest, on rank
+        0."""
         tensors = self.model.full_tensors(DTYPES[self.settings.dtype])
         if self.rank == 0:
+            if self.outgoing is not None:
+                return self.outgoing.publish(folder, self.version, tensors, keep=keep)
             return filesystem.publish(folder, self.version, tensors, keep=keep)
         for _ in tensors:  # takes part in gathering
             pass

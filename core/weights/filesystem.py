@@ -32,6 +32,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     tensors: int
     bytes: int
     files: tuple[str, ...]
+    source: str = ""
+    """Where else the weights can be had (`core.weights.incoming`), while the learner that published them lives."""
 
 
 def version_folder(folder: str | Path, version: int) -> Path:
@@ -100,6 +102,21 @@ def retain(folder: Path, *, newest: int, keep: int) -> list[int]:
             os.rename(path, hidden)
         shutil.rmtree(hidden, ignore_errors=True)
     return stale
+
+
+def incarnation_folder(root: str | Path, incarnation: int) -> Path:
+    """Where one incarnation of the learner publishes: a version may come again after a rollback, with other weights."""
+    return Path(root) / f"i{incarnation:03d}"
+
+
+def retire(root: str | Path, incarnation: int) -> list[int]:
+    """Remove what incarnations before `incarnation` published; returns which. Called when a policy of the newer one
+    stands: whoever still reads an older folder finds it gone, and the newer policy."""
+    found = (re.fullmatch(r"i(\d{3,})", path.name) for path in Path(root).iterdir())
+    old = sorted(number for match in found if match and (number := int(match.group(1))) < incarnation)
+    for number in old:
+        shutil.rmtree(incarnation_folder(root, number), ignore_errors=True)
+    return old
 
 
 def versions(folder: str | Path) -> list[int]:

@@ -4,7 +4,8 @@
     ipc:/dev/shm/run/v000012.ipc    memory of the same card (`core.weights.ipc`)
     nccl://host:port/12-1           a group formed for this hand-over (`core.weights.nccl`)
 
-The source is what the learner puts in a policy's manifest, so a run changes its transport without changing a message.
+The source is what the learner puts in its policy, so a run changes its transport without changing a message;
+`core.weights.outgoing` is the learner's side.
 Receiving happens beside generation and leaves the engine's weights alone; what was received is complete and stays
 unchanged until it is released.
 """

@@ -11,6 +11,7 @@ removes the versions that named it. So what an engine sees never changes under i
 import contextlib
 import fcntl
 import os
+import socket
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -129,7 +130,13 @@ class Publisher:
 
 
 def receive(path: str, *, device: torch.device, timeout_s: float) -> Received:
-    """Views of the learner's buffer. Raises FileNotFoundError when the version is gone, ValueError on another card."""
+    """Views of the learner's buffer. Raises FileNotFoundError when the version is gone, ValueError on another card or
+    host."""
+    if not Path(path).parent.is_dir():
+        raise ValueError(
+            f"weights {path} are not on host {socket.gethostname()}: CUDA IPC works on one card of one host, use the "
+            f"filesystem or NCCL"
+        )
     handle = msgspec.msgpack.decode(Path(path).read_bytes(), type=Handle)
     if device.type != "cuda" or card_of(device) != handle.card:
         raise ValueError(

@@ -31,9 +31,9 @@ OVERRIDES = [
 ]
 
 
-def up(folder):
+def up(folder, more=()):
     return subprocess.Popen(
-        [sys.executable, "-m", "runners.cli", "up", "configs/demo.toml", f'run.folder="{folder}"', *OVERRIDES],
+        [sys.executable, "-m", "runners.cli", "up", "configs/demo.toml", f'run.folder="{folder}"', *OVERRIDES, *more],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

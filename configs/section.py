@@ -1,0 +1,9 @@
+"""The base of every table of a config."""
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Section(BaseModel):
+    """Base of all tables: unknown keys are refused, values don't change after loading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)

@@ -1,0 +1,51 @@
+"""`up RECIPE --dry-run`: what a recipe needs and this machine lacks is said in one line, and nothing else."""
+
+from pathlib import Path
+
+import pytest
+
+from configs.load import load
+from runners.preflight import check_engine, check_model, check_weights
+from runners.usage import UsageError
+from tests.unit.runners.test_bad_input import ROOT, kernelmill, recipe, refused
+
+RECIPES = [p for p in sorted((ROOT / "configs").glob("*.toml")) if "sft" not in p.stem]
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_a_recipe_runs_or_says_what_is_missing(path):
+    done = kernelmill("up", path, "--dry-run")
+    if done.returncode:
+        refused(done)
+        assert "model.path" in done.stderr or "vllm is not installed" in done.stderr
+    else:
+        assert '"model"' in done.stdout
+
+
+@pytest.mark.parametrize("name", ["qwen3-0.6b", "qwen3-8b", "kernelllm-8b"])
+def test_a_gpu_recipe_says_which_model_is_missing(name):
+    config = load(ROOT / "configs" / f"{name}.toml", ["model.path='models/none-of-these'"])
+    with pytest.raises(UsageError, match=r"models/none-of-these.*there is no such folder"):
+        check_model(config, name)
+    assert config.judge.device_class == "gpu" and config.judge.speed == "measured"
+
+
+@pytest.mark.skipif(bool(list(Path("/dev").glob("nvidia[0-9]*"))), reason="this machine has a GPU")
+@pytest.mark.parametrize("transport", ["ipc", "nccl"])
+def test_transports_between_gpus_are_refused_without_one(tmp_path, transport):
+    done = kernelmill(
+        "up", recipe(tmp_path), f"weights.transport={transport}", "learner.device=cuda", "rollout.engine=vllm",
+        "--dry-run",
+    )  # fmt: skip
+    refused(done)
+    config = load(ROOT / "configs" / "qwen3-0.6b.toml", [f"weights.transport={transport}"])
+    with pytest.raises(UsageError, match=f"'{transport}' hands weights over between GPUs, but this machine has none"):
+        check_weights(config)
+
+
+def test_vllm_that_is_not_installed_is_refused(monkeypatch):
+    import importlib.util
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match="vllm is not installed here"):
+        check_engine(load(ROOT / "configs" / "qwen3-0.6b.toml"))
