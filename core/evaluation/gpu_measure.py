@@ -181,8 +181,8 @@ class Measuring:
         self.begin(task)
         child = self._zygote
         if not self._called:
-            self._turns.take(child)
             with first_call(self.settings.device):
+                self._turns.take(child)
                 child.ask("call", 0, task.reference.training, False)
             self._called = True
         child.ask("state", task.state_trees(), task.reference.built.required)

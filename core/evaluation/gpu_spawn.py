@@ -28,6 +28,8 @@ _WALLS_S = 20.0
 _END_S = 20.0
 _WARMS = {"call": False, "block": False, "warm": False, "free": True, "drop": True}
 """Orders after which a child has memory for a call, or has none."""
+UNENDED = "did not end its child"
+"""How a ZygoteError says that a process may still be on the GPU."""
 GARBLED = "Garbled"
 """`type` of an error that is ours, not the child's: no child may give it."""
 
@@ -105,6 +107,12 @@ class GpuZygote(Zygote):
         self.deadline = self._idle_since + limits.wall_s
         self.cold = True
 
+    def within(self, wall_s: float) -> None:
+        """At most this much time from now on; for a child that has nothing to do."""
+        now = time.monotonic()
+        self.deadline = min(self.deadline + now - self._idle_since, now + wall_s)
+        self._idle_since = now
+
     def ask(self, command: str, *arguments: Any, descriptors: tuple[int, ...] = ()) -> Any:
         """One order and its answer; raises ChildFailed, after which the child is gone."""
         self.settle()
@@ -170,7 +178,7 @@ class GpuZygote(Zygote):
             self._control.settimeout(_END_S)
             report = self._control.recv(4096)
         except OSError as error:
-            raise ZygoteError(f"the gpu zygote did not end its child: {error}") from error
+            raise ZygoteError(f"the gpu zygote {UNENDED}: {error}") from error
         finally:
             self._control.settimeout(None)
         if not report:

@@ -75,6 +75,9 @@ def test_how_it_ended_has_a_category(failure, category, words):
 
 def test_a_lost_context_of_our_own_is_told_from_memory():
     assert gpu_faults.broken(RuntimeError("CUDA error: device-side assert triggered"))
+    for call in ("cuCtxSynchronize", "cuMemUnmap", "cuMemCreate"):  # the first call after it tells, whichever it is
+        assert gpu_faults.broken(DriverError(f"{call}: CUDA_ERROR_ILLEGAL_ADDRESS (700)"))
+        assert not gpu_faults.broken(DriverError(f"{call}: CUDA_ERROR_OUT_OF_MEMORY (2)"))
     assert not gpu_faults.broken(RuntimeError(OOM))
     assert gpu_faults.out_of_memory(RuntimeError("cuMemCreate: CUDA_ERROR_OUT_OF_MEMORY (2)"))
     assert not gpu_faults.out_of_memory(RuntimeError("shape mismatch"))
