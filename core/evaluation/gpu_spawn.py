@@ -177,8 +177,10 @@ class GpuZygote(Zygote):
             self._control.send(msgspec.msgpack.encode(zygote.Kill()))
             self._control.settimeout(_END_S)
             report = self._control.recv(4096)
+        except TimeoutError:
+            raise ZygoteError(f"the gpu zygote {UNENDED} within {_END_S:.0f} s") from None
         except OSError as error:
-            raise ZygoteError(f"the gpu zygote {UNENDED}: {error}") from error
+            raise ZygoteError(f"the gpu zygote is gone: {error}") from error
         finally:
             self._control.settimeout(None)
         if not report:
