@@ -294,8 +294,12 @@ class GpuHealth:
         return self._shared.look()
 
     def note(self) -> None:
-        """Remember what is below this process now, so that it is known as ours when this process is dead."""
-        if self._me is not None:
+        """Remember what is below this process now, so that it is known as ours when this process is dead.
+
+        Only a judge does: below an evaluator that probes for a person are whole workers, with candidates in their
+        hands, and they are no ghosts.
+        """
+        if self._me is not None and (self._prober is not None or self._keep):
             mine = [Seen(process=process, worker=self._me) for process in gpu_processes.below(self._me.pid)]
             with self._shared.change() as kept:
                 others = [seen for seen in kept.ours if seen.worker != self._me or seen not in mine]

@@ -359,6 +359,19 @@ def test_a_dead_workers_child_is_killed_by_the_next_worker_and_counted(tmp_path,
         child.wait()
 
 
+def test_a_probe_that_a_person_asks_for_kills_no_worker_and_no_candidate(tmp_path):
+    """The evaluator that answers is the parent of workers that judge on that GPU."""
+    child, below_it = sleeper()
+    try:
+        evaluator = health(tmp_path)
+        reading = gpu_processes.Reading(used_mb=900, total_mb=1000, processes={below_it.pid: 500})
+        assert evaluator.sweep(reading) == [] and child.poll() is None
+        assert evaluator.condition().ghosts == 0
+    finally:
+        child.kill()
+        child.wait()
+
+
 @pytest.mark.parametrize(
     ("processes", "left"), [({}, None), ({1: 300, 2: 200}, 400), ({1: 300, 2: -1}, None)]
 )  # fmt: skip
