@@ -277,7 +277,8 @@ def report(
         "good": len(good), "good_passed": passed, "good_in_usual_interval": in_usual, "as_wanted":
         len(verdicts) - len(odd), "by_kind": by_kind, "usual": usual,
         "infra": sum(entry["verdict"] in ("infra", "none") for entry in verdicts),
-        "workers_lost": parts["lost"], "judged_again": condition.again, "timed_again": sum(one["measured_again"] for one in parts["ends"]),
+        "workers_lost": parts["lost"],
+        "judged_again": condition.again, "timed_again": sum(one["measured_again"] for one in parts["ends"]),
         "quiet_waited_s": round(sum(one["quiet_waited_s"] for one in parts["ends"]), 2),
         "faults": condition.faults, "quarantines": condition.quarantines, "probes_passed": condition.probes_passed,
         "probes_failed": condition.probes_failed, "ghosts": condition.ghosts, "leaked_mb": condition.leaked_mb,
