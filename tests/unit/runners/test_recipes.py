@@ -1,5 +1,6 @@
 """`up RECIPE --dry-run`: what a recipe needs and this machine lacks is said in one line, and nothing else."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -49,3 +50,10 @@ def test_vllm_that_is_not_installed_is_refused(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match="vllm is not installed here"):
         check_engine(load(ROOT / "configs" / "qwen3-0.6b.toml"))
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_what_defines_a_run_is_the_same_after_json(path):
+    """Actors compare it with what the first one wrote down."""
+    identity = load(path, ["judge.device_class=gpu", "judge.speed=measured"]).identity()
+    assert json.loads(json.dumps(identity)) == identity
