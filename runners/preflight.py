@@ -109,7 +109,7 @@ def check_judge(config: RunConfig) -> None:
     wanted = config.judge.device_class
     if wanted != "cpu" and config.local.evaluators and not has_gpu():
         raise UsageError(
-            f"judge.device_class = {wanted!r}, but this machine has no GPU to judge on: set judge.device_class = 'cpu' and "
+            f"judge.device_class = {wanted!r}, but this machine has no GPU to judge on: set it to 'cpu' and "
             "judge.speed = 'modelled', or local.evaluators = 0 and start evaluators where there is one"
         )
 
