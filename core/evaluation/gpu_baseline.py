@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 import torch
 
-from core.evaluation import timing
+from core.evaluation import gpu_faults, timing
 from core.evaluation.aten_costs import tensors_in
 from core.evaluation.baselines import Baseline
 from core.evaluation.gpu_clock import Clock, GpuSettings, Side
@@ -88,6 +88,12 @@ def _triton_version() -> str:
         return version("triton")
     except PackageNotFoundError:
         return ""
+
+
+def lasting(found: Baseline) -> bool:
+    """Whether to remember it: a child that was killed, or had no room beside others, says nothing of the task."""
+    passing = ": ended with " in found.trouble or gpu_faults.out_of_memory(RuntimeError(found.trouble))
+    return not (found.trouble and passing)
 
 
 def alone(

@@ -197,6 +197,7 @@ class Child(HonestyOrders):
         self._idle()
         if self._puts_back:
             self._put_back()
+            self._idle()
         odd = odd_type(output)
         if odd:
             raise NotPlainError(f"a {odd}, not a plain torch.Tensor")

@@ -148,13 +148,15 @@ class Measurement:
         calls = timing.calls_per_block(protocol, estimates["baseline"], estimates["candidate"], flush)
         self._calls = min(calls, MAX_CALLS)
         whole = self._rng.randrange(2 * protocol.rounds)
-        """Which of the candidate's blocks one whole output is taken from: among those that are made in any case."""
+        """Which of the candidate's blocks one whole output is taken from: among those that are made in any case. One
+        that the child has to hold is of a block behind the last, so that it is compared when others may measure."""
+        holds = self._sides["candidate"].out.split is not None
         generator = np.random.default_rng(self._rng.randrange(2**32))
         self.blocks, remade, taken = [], 0, 0
         for number in range(protocol.most_rounds):
             for side in timing.one_round(self._rng):
                 mine = side == "candidate"
-                block = self._block(side, number, whole=mine and taken == whole)
+                block = self._block(side, number, whole=mine and taken == whole and not holds)
                 if isinstance(block, Finding):
                     return block
                 taken += mine
@@ -170,6 +172,8 @@ class Measurement:
             found = timing.measured(self.blocks, floor_ms, generator)
             if timing.enough(found, self._clock._now() - started, protocol):
                 break
+        if holds and isinstance(block := self._block("candidate", number, whole=True), Finding):
+            return block
         return msgspec.structs.replace(found, remade=remade)
 
     def _block(self, side: timing.Side, number: int, whole: bool) -> timing.Block | Finding:
@@ -188,14 +192,11 @@ class Measurement:
                 self._taken = held.out.poison(), (first + keep) % SETS
                 held.child.ask("take", held.out.whole_trees())
                 held.child.ask("free")
-                # What the child still holds has to be looked at before its next block.
-                finding = self.recheck() if held.out.split is not None else None
-                if finding is not None:
-                    return finding
         return block
 
     def recheck(self) -> Finding | None:
-        """Compare the whole output of one timed call, once; it was taken meanwhile, so others may use the GPU again."""
+        """Compare the whole output of one timed call, once; the child has no other order meanwhile, and others may use
+        the GPU again. Seconds for huge outputs."""
         if self._taken is None:
             return None
         (outputs, which), self._taken = self._taken, None

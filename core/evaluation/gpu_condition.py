@@ -4,9 +4,10 @@
                                         quarantined --probe failed--> quarantined, `unfit` after PROBES of them in a row
 
 A fault is the GPU's trouble, not a candidate's failure: what a candidate did is in its verdict. On NVIDIA GPUs an
-illegal access kills the context of its own process only, so most quarantines end with the first probe; those that don't
-are why there are any. `grave` counts what may have spoiled the work of others on the same GPU: their verdicts
-are made again.
+illegal access kills the context of its own process only (the judge's own too), so most quarantines end with the first
+probe; those that don't are why there are any. `grave` counts what may have spoiled the work of others on the same GPU:
+an error of the hardware, and a probe that fails. Verdicts that wait for a quarantine's end, and those beside them, are
+made again for that alone: a context that was lost while the GPU is sound spoils nobody else's work.
 Times are seconds of the machine's monotonic clock, which all its processes share until it is restarted.
 """
 
@@ -28,14 +29,18 @@ FAULTS: dict[str, tuple[bool, bool, str]] = {
     "device_error": (True, False, "another error of the device in a candidate's process"),
     "xid": (True, True, "the driver reports an error of the GPU"),
     "xid_program": (True, False, "the driver reports an error that a program made"),
-    "unkillable": (True, True, "a process on the GPU could not be ended"),
-    "parent_error": (True, True, "the judge's own process got an error of the device"),
+    "unkillable": (True, False, "a process on the GPU could not be ended"),
+    "parent_error": (True, False, "the judge's own process got an error of the device"),
     "probe": (True, True, "a probe failed while nothing else was wrong"),
     "endless": (False, False, "a candidate was stopped after its time, its kernels with it"),
     "out_of_memory": (False, False, "a candidate used up the GPU's memory"),
     "crash": (False, False, "a candidate's process ended"),
 }
 """category -> (it quarantines, it is grave, meaning)."""
+STAYS = "on the GPU could not be ended"
+LOST = "this judge's own CUDA context is lost"
+"""How a verdict begins whose process can't judge any more."""
+TOO_LARGE = "too large for this device"
 PROGRAM_XIDS = frozenset({13, 31, 32, 43, 45, 68, 69})
 """Xids that a wrong program causes on a sound GPU (NVIDIA's list): exceptions, page faults, ended channels."""
 Category = Literal["healthy", "quarantined", "unfit"]
@@ -62,6 +67,11 @@ class Probed(msgspec.Struct, frozen=True, kw_only=True):
     """Of the GPU's memory that was written and read back."""
     why: str = ""
     """Of a probe that failed, one line."""
+
+    @property
+    def harmless(self) -> bool:
+        """Whether a failed probe says nothing against what others compute on the GPU meanwhile."""
+        return short_of_memory(self.why) or self.why.endswith(STAYS)
 
 
 class Condition(msgspec.Struct, kw_only=True):
@@ -131,10 +141,11 @@ class Condition(msgspec.Struct, kw_only=True):
             self.quarantined_at, self.failed_in_row, self.why = 0.0, 0, ""
             return
         self.probes_failed += 1
+        before = self.grave
         if not self.quarantined_at:
             self.fault(Fault(category="probe", at=at, pid=0, text=found.why))
-        else:
-            self.grave += 1
+        # A GPU that is full of others' memory, and a process that takes long to end, spoil no results.
+        self.grave = before + (not found.harmless)
         self.failed_in_row += 1
         self.why = found.why
 
@@ -157,7 +168,7 @@ class Condition(msgspec.Struct, kw_only=True):
         return any(fault.category == "endless" and fault.at > since and fault.pid != pid for fault in self.recent)
 
     def _explained(self, at: float) -> bool:
-        causes = ("illegal_access", "device_error", "endless", "crash", "out_of_memory")
+        causes = ("illegal_access", "device_error", "parent_error", "endless", "crash", "out_of_memory")
         return any(fault.category in causes and at - fault.at < EXPLAINS_S for fault in self.recent)
 
     def gauges(self) -> dict[str, float]:
@@ -214,13 +225,21 @@ def fault_of(verdict: Verdict) -> str:
     if verdict.kind == "infra":
         if "did not end its child" in verdict.feedback:
             return "unkillable"
-        return "parent_error" if "CUDA error" in verdict.feedback else ""
+        return "parent_error" if "CUDA error" in verdict.feedback or LOST in verdict.feedback else ""
     if verdict.tier != "gpu" or verdict.kind != "fail":
         return ""
     named = {"out_of_bounds": "illegal_access", "timeout": "endless", "memory": "out_of_memory", "crash": "crash"}
     if verdict.category in named:
         return named[verdict.category]
     return "device_error" if "CUDA error" in verdict.feedback or "cuda error" in verdict.feedback.lower() else ""
+
+
+def spoilable(verdict: Verdict) -> bool:
+    """Whether the GPU had any part in this verdict: not in what the source alone, or a compiler, decided."""
+    return verdict.kind in ("pass", "fail") and verdict.tier == "gpu" and verdict.stage not in ("static", "compile")
+
+
+IN_DOUBT = "the GPU itself was in doubt"
 
 
 def doubtful(verdict: Verdict, *, company: bool, endless: bool, grave: bool) -> str:
@@ -233,10 +252,12 @@ def doubtful(verdict: Verdict, *, company: bool, endless: bool, grave: bool) -> 
     """
     if verdict.kind == "infra":
         return "others held memory of the GPU" if company and short_of_memory(verdict.feedback) else ""
-    if verdict.kind == "unsupported" or verdict.tier == "static":
+    if verdict.kind == "unsupported":
+        return "others held memory of the GPU" if company and TOO_LARGE in verdict.feedback else ""
+    if not spoilable(verdict):
         return ""
     if grave:
-        return "the GPU itself was in doubt"
+        return IN_DOUBT
     if verdict.kind == "pass":
         return "another candidate's endless kernel ran" if endless and verdict.speed_kind == "measured" else ""
     if verdict.category == "timeout" and endless:

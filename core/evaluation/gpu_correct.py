@@ -65,8 +65,9 @@ class Calls:
         modes = self.task.reference.modes
         for number, (which, note) in enumerate(CALLS):
             if number == 1:
-                self.task.scale_in_place()
-                self.task.renew_state()
+                with self._phase("wait"), lease(self.task.device):
+                    self.task.scale_in_place()
+                    self.task.renew_state()
             # The last two are those whose samples timed calls are compared with: in the timed mode.
             training, grad = (modes[-1], True) if number == 0 else (modes[0], False)
             found, finding = self.one(which, note, training, grad)
@@ -78,13 +79,12 @@ class Calls:
     def one(self, which: int, note: str, training: bool, grad: bool) -> tuple[list[Samples], Finding | None]:
         """One call, compared."""
         task, child, reference = self.task, self.child, self.task.reference
-        with self._phase("call"):
+        # What was called before does not compile, and can wait until nobody measures.
+        with self._phase("call"), first_call(task.device) if note not in KNOWN else lease(task.device):
             child.ask("state", task.state_trees(), reference.built.required)
             if self._renew_memory is not None:
                 self._renew_memory()
-            # What was called before does not compile, and can wait until nobody measures.
-            with first_call(task.device) if note not in KNOWN else lease(task.device):
-                structure, kinds = _answer(child.ask("call", which, training, grad))
+            structure, kinds = _answer(child.ask("call", which, training, grad))
         finding = self._kinds_differ(structure, kinds) or flags_differ(child, reference.flags)
         if finding is not None:
             return [], finding

@@ -13,6 +13,7 @@ import re
 import signal
 
 import msgspec
+import torch
 
 from core.evaluation import diagnosis
 from core.evaluation.findings import Finding, trim_compiler_message
@@ -156,9 +157,33 @@ def _fault(error: diagnosis.ErrorFrame) -> Finding | None:
     return None
 
 
+_STICKY = (
+    "CUDA_ERROR_ILLEGAL_ADDRESS", "CUDA_ERROR_LAUNCH_FAILED", "CUDA_ERROR_LAUNCH_TIMEOUT", "CUDA_ERROR_ASSERT",
+    "CUDA_ERROR_MISALIGNED_ADDRESS", "CUDA_ERROR_INVALID_ADDRESS_SPACE", "CUDA_ERROR_INVALID_PC",
+    "CUDA_ERROR_ILLEGAL_INSTRUCTION", "CUDA_ERROR_HARDWARE_STACK_ERROR", "CUDA_ERROR_ECC_UNCORRECTABLE",
+    "CUDA_ERROR_CONTAINED", "CUDA_ERROR_CONTEXT_IS_DESTROYED", "CUDA_ERROR_DEINITIALIZED", "CUDA_ERROR_UNKNOWN",
+)  # fmt: skip
+"""The driver's own names of errors after which a context is lost, whichever call tells of them."""
+
+
 def broken(error: BaseException) -> bool:
-    """Whether an error of this process's own means that its CUDA context is lost."""
-    return any(words in str(error) for words in _ARE_CUDA) and "out of memory" not in str(error)
+    """Whether an error of this process's own may mean that its CUDA context is lost."""
+    text = str(error)
+    return any(words in text for words in (*_ARE_CUDA, *_STICKY)) and not out_of_memory(error)
+
+
+def context_lost(device: str) -> bool:
+    """Whether this process's CUDA context can't compute any more; after an error that is `broken`."""
+    if device == "cpu":
+        return True
+    try:
+        (torch.ones(8, device=device) + 1).sum().item()
+        torch.cuda.synchronize(device)
+    except torch.OutOfMemoryError:
+        return False
+    except RuntimeError:
+        return True
+    return False
 
 
 def out_of_memory(error: BaseException) -> bool:

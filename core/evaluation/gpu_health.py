@@ -6,8 +6,8 @@
 
 All workers on a GPU share its state (`gpu_shared`). A fault quarantines it: no candidate is begun there until a probe
 in a fresh process has passed; whoever comes first probes, the others wait. A verdict that another's trouble may have
-spoiled (the GPU in doubt, memory that others held, an endless kernel of others beside a measurement) is made again with
-the GPU alone, and that one counts.
+spoiled is made again: with the GPU alone where others were the trouble (memory that they held, an endless kernel beside
+a measurement), beside others where the GPU itself was in doubt, which the probe has settled meanwhile.
 
 `run` raises `GpuUnfit` when probe after probe fails or the GPU does not come free: the work must go back to the queue.
 It raises `ContextLost` when this process's own CUDA context is broken: the process must end and be started again.
@@ -17,12 +17,23 @@ import contextlib
 import os
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from core.evaluation import gpu_processes
-from core.evaluation.gpu_condition import Condition, Fault, Probed, doubtful, fault_of, short_of_memory
+from core.evaluation.gpu_condition import (
+    IN_DOUBT,
+    LOST,
+    STAYS,
+    Condition,
+    Fault,
+    Probed,
+    doubtful,
+    fault_of,
+    short_of_memory,
+    spoilable,
+)  # fmt: skip
 from core.evaluation.gpu_processes import Process, Reading, XidWatch
 from core.evaluation.gpu_quiet import Quiet
 from core.evaluation.gpu_shared import Kept, Seen, Shared
@@ -34,6 +45,8 @@ ALONE_S = 600.0
 """Longest wait for others to leave the GPU."""
 RECOVER_S = 300.0
 """Longest wait for a quarantine's end."""
+WAIT_S = 600.0
+"""Longest wait of one `run` for all of these together."""
 LEAK_MB = 64
 OWN_DOING = ("illegal_access", "device_error")
 """A candidate's own faults that quarantine: its verdict need not wait for the probe."""
@@ -73,6 +86,8 @@ class GpuHealth:
         self.device = device
         self._probe, self._prober, self._keep, self._guard = probe, prober, keep, guard
         self._shared = Shared(gpu_processes.identity(device), folder)
+        self._waited_s = 0.0
+        """Of the present `run`."""
         self._renew = False
         """The prober's zygote has a child that would not end."""
         self._me = gpu_processes.this(os.getpid())
@@ -91,32 +106,42 @@ class GpuHealth:
 
     def run(self, judge: Callable[[], Verdict]) -> Verdict:
         """The verdict of `judge` on a sound GPU. Raises GpuUnfit and ContextLost, and what `judge` raises."""
-        alone = False
+        alone, self._waited_s = False, 0.0
         for attempt in range(ATTEMPTS):
-            self.recover()
+            with self._waiting():
+                self.recover(min(RECOVER_S, WAIT_S - self._waited_s))
             verdict, why, own = self._attempt(judge, alone)
             if verdict is not None:
-                if own not in OWN_DOING and self._settled():
-                    why = why or "the GPU itself was in doubt"
+                if own not in OWN_DOING and spoilable(verdict) and self._settled():
+                    why = why or IN_DOUBT
                 if not why or attempt == ATTEMPTS - 1:
                     return verdict
-            alone = True
+            # Others are kept away where they were the trouble, and from the last attempt, whose verdict counts.
+            alone = alone or why != IN_DOUBT or attempt == ATTEMPTS - 2
             with self._shared.change() as kept:
                 kept.condition.again += 1
         raise GpuUnfit(f"{self.device}: no verdict in {ATTEMPTS} attempts: {why}")
+
+    @contextlib.contextmanager
+    def _waiting(self) -> Iterator[None]:
+        started = time.monotonic()
+        yield
+        self._waited_s += time.monotonic() - started
 
     def _settled(self) -> bool:
         """Wait for the end of a quarantine that came meanwhile; whether the GPU was in doubt in it."""
         before = self._shared.look().condition
         if before.quarantined_at:
-            self.recover()
+            with self._waiting():
+                self.recover(min(RECOVER_S, WAIT_S - self._waited_s))
         return self._shared.look().condition.grave != before.grave
 
     def _attempt(self, judge: Callable[[], Verdict], alone: bool) -> tuple[Verdict | None, str, str]:
         """(verdict, why it is in doubt, the fault that it stands for); no verdict where this process had no memory."""
         with contextlib.ExitStack() as stack:
             try:
-                stack.enter_context(self._shared.sharing(alone, ALONE_S))
+                with self._waiting():
+                    stack.enter_context(self._shared.sharing(alone, min(ALONE_S, WAIT_S - self._waited_s)))
             except TimeoutError as error:
                 raise GpuUnfit(f"{self.device}: {error}") from None
             began = time.monotonic()
@@ -135,6 +160,9 @@ class GpuHealth:
             text = verdict.feedback.partition("\n")[0][:200]
             kept = self._leave("" if own == "parent_error" else own, text, began)
         if own == "parent_error":
+            if LOST in text:  # it says so itself, and judges nothing any more
+                self.fault("parent_error", text)
+                raise ContextLost(f"{self.device}: {text}")
             self._check_context(RuntimeError(text))
         if own == "unkillable":
             return verdict, "a process could not be ended", own
@@ -205,7 +233,7 @@ class GpuHealth:
     def _probe_once(self) -> Probed:
         left = self.sweep()
         if left:
-            found = Probed(passed=False, seconds=0.0, why=f"process {left[0].pid} on the GPU could not be ended")
+            found = Probed(passed=False, seconds=0.0, why=f"process {left[0].pid} {STAYS}")
         else:
             with self._guard():
                 found = self._probed()
@@ -266,8 +294,12 @@ class GpuHealth:
         return self._shared.look()
 
     def note(self) -> None:
-        """Remember what is below this process now, so that it is known as ours when this process is dead."""
-        if self._me is not None:
+        """Remember what is below this process now, so that it is known as ours when this process is dead.
+
+        Only a judge does: below an evaluator that probes for a person are whole workers, with candidates in their
+        hands, and they are no ghosts.
+        """
+        if self._me is not None and (self._prober is not None or self._keep):
             mine = [Seen(process=process, worker=self._me) for process in gpu_processes.below(self._me.pid)]
             with self._shared.change() as kept:
                 others = [seen for seen in kept.ours if seen.worker != self._me or seen not in mine]

@@ -13,6 +13,7 @@ from core.evaluation import shapes
 from core.evaluation.device_reference import DeviceReference
 from core.evaluation.findings import Finding
 from core.evaluation.gpu_correct import Calls, Phase, construct, share
+from core.evaluation.gpu_lease import lease
 from core.evaluation.gpu_outputs import Outputs
 from core.evaluation.gpu_spawn import GpuZygote
 from core.evaluation.gpu_task import GpuTask
@@ -63,7 +64,8 @@ class HiddenSizes:
             return None
         task = self._task
         with contextlib.ExitStack() as stack:
-            hidden = GpuTask(task.source, task.name, self._profile, task.device, sizes=sizes, arena_name="hidden")
+            with phase("wait"), lease(task.device):
+                hidden = GpuTask(task.source, task.name, self._profile, task.device, sizes=sizes, arena_name="hidden")
             stack.callback(hidden.close)
             buffers = {name: hidden.reference.built.base[name] for name in hidden.reference.changed_buffers}
             out = Outputs(task.device, hidden.reference.outputs, buffers=buffers, name="hidden out")

@@ -36,6 +36,8 @@ from core.evaluation.verdict import Verdict
 
 BASELINE_S = 3600.0
 """A baseline's child lives as long as its task is the latest one, about this long at most."""
+MEMORY_BOUND = 2.0
+"""A call that takes fewer times what the memory allows is bound by it."""
 _log = logging.getLogger(__name__)
 Spent = Callable[[str], AbstractContextManager[None]]
 
@@ -141,12 +143,17 @@ class Measuring:
         ):
             finding = measurement.recheck()
         # Where memory is what takes the time, looking at all inputs is as dear as computing: nothing can be remembered.
-        if finding is None and out.split is None:
+        if finding is None and (out.split is None or result.runtime_ms > MEMORY_BOUND * self.floor.memory_ms):
             mine = Side(child=candidate, out=out)
             with self._spent("lease"), lease(self.settings.device, alone=True), self._spent("afresh"):
                 finding = gpu_afresh.check(clock, task, mine, places, self._rng, result.runtime_ms)
             if finding is None:
-                with self._spent("wait"), lease(self.settings.device), self._spent("compare"):
+                with (
+                    self._spent("wait"),
+                    lease(self.settings.device) as held,
+                    task.reference.yielding(held.pause),
+                    self._spent("compare"),
+                ):
                     finding = gpu_afresh.compare(task, mine)
         if finding is not None:
             return finding
@@ -181,8 +188,8 @@ class Measuring:
         self.begin(task)
         child = self._zygote
         if not self._called:
-            self._turns.take(child)
             with first_call(self.settings.device):
+                self._turns.take(child)
                 child.ask("call", 0, task.reference.training, False)
             self._called = True
         child.ask("state", task.state_trees(), task.reference.built.required)
@@ -235,7 +242,8 @@ class Measuring:
                 autotunes=name == "max-autotune",
             )  # fmt: skip
             self.forget()
-        self._cache.put(key, found)
+        if gpu_baseline.lasting(found):
+            self._cache.put(key, found)
         return found
 
     # --- words ---

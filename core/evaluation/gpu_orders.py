@@ -57,6 +57,7 @@ class HonestyOrders:
         gc.enable()
         del output
         child._put_back()
+        child._idle()  # the trusted side may write to the inputs next
         pairs, watch.around = watch.around, None
         own = sum(float(first.elapsed_time(last)) for first, last in pairs)
         return [float(start.elapsed_time(end)), own, len(pairs), watch.replays - before]
@@ -75,6 +76,7 @@ class HonestyOrders:
         gc.enable()
         del output
         child._put_back()
+        child._idle()  # the trusted side may write to the inputs next
 
     def _profile(self, leads: int, first: int, positions: list[Any], samples: list[Any]) -> list[Any]:
         """What ran on the device in one forward, done as `block` does it behind `leads` flushes, and in these and

@@ -4,6 +4,9 @@
     begin -> order -> order -> ask    orders in a row, nobody waits: the next `ask` takes the answers first
     ahead                             the next child's fork and first order, while nobody asked for it yet
 
+A child's time runs while it has an order to do, and stands still while the trusted side waits for the GPU or compares:
+how many others judge on the same GPU must not decide who is too late.
+
 A child that raises, dies, is too late or speaks nonsense is the candidate's doing: `ChildFailed` with the words for it.
 A zygote that is gone is ours: `ZygoteError`.
 """
@@ -25,6 +28,8 @@ _WALLS_S = 20.0
 _END_S = 20.0
 _WARMS = {"call": False, "block": False, "warm": False, "free": True, "drop": True}
 """Orders after which a child has memory for a call, or has none."""
+UNENDED = "did not end its child"
+"""How a ZygoteError says that a process may still be on the GPU."""
 GARBLED = "Garbled"
 """`type` of an error that is ours, not the child's: no child may give it."""
 
@@ -55,6 +60,8 @@ class GpuZygote(Zygote):
         """Orders whose answers were not taken yet."""
         self._ahead: tuple[sandbox.Limits, tuple[Any, ...]] | None = None
         self.deadline = 0.0
+        """Of the present child, by the monotonic clock; put off by the time in which it has nothing to do."""
+        self._idle_since = 0.0
 
     def ahead(self, limits: sandbox.Limits, *first: Any) -> None:
         """Fork the next child now and give it its first order; `begin` with the same arguments takes it."""
@@ -68,7 +75,8 @@ class GpuZygote(Zygote):
             with contextlib.suppress(ChildFailed):  # it held nothing of a candidate's: another one then
                 self.settle()
             if fits and self.running:
-                self.deadline = time.monotonic() + limits.wall_s
+                self._idle_since = time.monotonic()
+                self.deadline = self._idle_since + limits.wall_s
                 return
             if self.running:
                 self.end()
@@ -95,8 +103,15 @@ class GpuZygote(Zygote):
         if self._wire.first_byte(_WALLS_S) != CONFINED:
             self.end()
             raise ZygoteError("the candidate's sandbox could not be built (see the zygote's stderr)")
-        self.deadline = time.monotonic() + limits.wall_s
+        self._idle_since = time.monotonic()
+        self.deadline = self._idle_since + limits.wall_s
         self.cold = True
+
+    def within(self, wall_s: float) -> None:
+        """At most this much time from now on; for a child that has nothing to do."""
+        now = time.monotonic()
+        self.deadline = min(self.deadline + now - self._idle_since, now + wall_s)
+        self._idle_since = now
 
     def ask(self, command: str, *arguments: Any, descriptors: tuple[int, ...] = ()) -> Any:
         """One order and its answer; raises ChildFailed, after which the child is gone."""
@@ -107,11 +122,17 @@ class GpuZygote(Zygote):
     def order(self, command: str, *arguments: Any, descriptors: tuple[int, ...] = ()) -> None:
         """One order; its answer is taken, and what fails is raised, by what asks next."""
         assert self._wire is not None
+        now = time.monotonic()
+        if not self._owed:
+            self.deadline += now - self._idle_since
         try:
-            self._wire.send([command, *arguments], descriptors)
+            self._wire.send([command, *arguments], descriptors, max(0.001, self.deadline - now))
+        except TimeoutError:  # it does not even read
+            self.end()
+            raise ChildFailed(command, timed_out=True, baseline=self.baseline) from None
         except WireClosed:
             if not self._owed:
-                raise ChildFailed(command, code=self.end().code) from None
+                raise ChildFailed(command, code=self.end().code, baseline=self.baseline) from None
         self._owed.append(command)
 
     def settle(self) -> None:
@@ -124,6 +145,7 @@ class GpuZygote(Zygote):
         command = self._owed.pop(0)
         try:
             reply, received = self._wire.receive(max(0.001, self.deadline - time.monotonic()))
+            self._idle_since = time.monotonic()
             for number in received:
                 os.close(number)
         except TimeoutError:
@@ -155,8 +177,10 @@ class GpuZygote(Zygote):
             self._control.send(msgspec.msgpack.encode(zygote.Kill()))
             self._control.settimeout(_END_S)
             report = self._control.recv(4096)
+        except TimeoutError:
+            raise ZygoteError(f"the gpu zygote {UNENDED} within {_END_S:.0f} s") from None
         except OSError as error:
-            raise ZygoteError(f"the gpu zygote did not end its child: {error}") from error
+            raise ZygoteError(f"the gpu zygote is gone: {error}") from error
         finally:
             self._control.settimeout(None)
         if not report:

@@ -24,7 +24,7 @@ import torch
 from core.evaluation import cuda_on_gpu, gpu_correct, gpu_faults, gpu_precision, gpu_warm, sandbox, timing
 from core.evaluation.device_memory import DriverError
 from core.evaluation.device_reference import Samples
-from core.evaluation.findings import Finding, feedback_text
+from core.evaluation.findings import Finding
 from core.evaluation.gpu_accounts import Accounts
 from core.evaluation.gpu_clock import GpuSettings as GpuSettings
 from core.evaluation.gpu_hidden import HiddenSizes
@@ -33,8 +33,9 @@ from core.evaluation.gpu_lease import lease
 from core.evaluation.gpu_measure import Measuring
 from core.evaluation.gpu_outputs import Outputs
 from core.evaluation.gpu_quiet import Quiet
-from core.evaluation.gpu_spawn import ChildFailed, GpuZygote
+from core.evaluation.gpu_spawn import UNENDED, ChildFailed, GpuZygote
 from core.evaluation.gpu_task import HUGE_BYTES, LEAN_BYTES, GpuTask
+from core.evaluation.gpu_troubles import DoesNotFitError, Troubles, failed_verdict, infra_verdict
 from core.evaluation.gpu_turns import Turns
 from core.evaluation.screens import screen
 from core.evaluation.source_text import without_mark
@@ -43,15 +44,8 @@ from core.evaluation.verdict import Verdict
 from core.tasks.format import TaskError
 from core.tasks.task import Task
 
-GREEDY = 2.0
-"""A candidate that keeps this many times the task's own memory is at fault where the baseline finds none."""
 
-
-class DoesNotFitError(TaskError):
-    """The task does not fit this GPU."""
-
-
-class GpuStage:
+class GpuStage(Troubles):
     """One GPU's tier in one process."""
 
     def __init__(
@@ -75,6 +69,8 @@ class GpuStage:
         self.flags: dict[str, Any] = {}
         """Precision switches while the latest candidate was judged: of this process (`trusted`), and as the children
         say of theirs (`candidate`, `baseline`)."""
+        self._renew = False
+        """A zygote is gone or has a child that would not end: both are to be started again."""
         self._held_gb = 0.0
         """Device memory that the latest candidate's end set free."""
         self.broken = ""
@@ -109,14 +105,20 @@ class GpuStage:
             zygote.wait_ready()
         if self.settings.warm_up and self.settings.device != "cpu":
             for source in gpu_warm.CANDIDATES:
-                self.judge(gpu_warm.TASK, source, "warm-up")
+                with contextlib.suppress(TimeoutError):  # others' kernels run: no quiet is needed here
+                    self.judge(gpu_warm.TASK, source, "warm-up")
             self._forget()
 
     def stop(self) -> None:
-        self._forget()
-        self._clock.close()
-        for zygote in (self.candidates, self.baselines):
-            zygote.stop()
+        """Whatever state this process is in: a lost context lets nothing be unmapped."""
+        try:
+            with contextlib.suppress(RuntimeError):
+                self._drop_output()
+                self._forget()
+                self._clock.close()
+        finally:
+            for zygote in (self.candidates, self.baselines):
+                zygote.stop()
 
     def judge(self, task: Task, candidate: str, key: str, timed: bool = True) -> Verdict:
         """The verdict; without `timed` of correctness alone. Never raises for what a task or a candidate does."""
@@ -127,22 +129,47 @@ class GpuStage:
         refused, screens = screen(candidate, task.backend)
         try:
             if refused is not None:
-                verdict = _failed(key, refused, "static")
+                verdict = failed_verdict(key, refused, "static")
             elif self.broken:
-                verdict = _infra(key, self.broken)
+                verdict = infra_verdict(key, self.broken)
             else:
-                verdict = self._judge(task, candidate, key, timed)
+                verdict = self._tried(task, candidate, key, timed)
         except (DoesNotFitError, UnbuildableError) as error:
             finding = Finding(stage="load", category="unsupported", headline=str(error), kind="unsupported")
-            verdict = _failed(key, finding)
+            verdict = failed_verdict(key, finding)
         except TaskError as error:
-            verdict = _infra(key, str(error), "task_error")
+            verdict = infra_verdict(key, str(error), "task_error")
         except (NoProfileError, ZygoteError) as error:
-            verdict = _infra(key, str(error))
+            verdict = infra_verdict(key, str(error))
         screens = (*screens, *verdict.screens)
         return msgspec.structs.replace(verdict, screens=screens, wall_s=round(time.monotonic() - started, 4))
 
     # --- one candidate ---
+
+    def _tried(self, task: Task, candidate: str, key: str, timed: bool) -> Verdict:
+        """With new zygotes once more where one is gone. Raises ZygoteError; then the next candidate has new ones."""
+        if self._renew:
+            self._new_zygotes()
+        try:
+            return self._judge(task, candidate, key, timed)
+        except ZygoteError as error:
+            self._renew = True
+            if UNENDED in str(error):  # that process may be on the GPU still: the GPU's health comes first
+                raise
+        self._new_zygotes()
+        return self._judge(task, candidate, key, timed)
+
+    def _new_zygotes(self) -> None:
+        """End both, and what their children hold; start others."""
+        for zygote in (self.candidates, self.baselines):
+            zygote.stop()
+        self._clock.forget()
+        self._drop_output()
+        for zygote in (self.candidates, self.baselines):
+            zygote.start()
+        for zygote in (self.candidates, self.baselines):
+            zygote.wait_ready()
+        self._renew = False
 
     def _judge(self, task: Task, candidate: str, key: str, timed: bool) -> Verdict:
         prepared: GpuTask | None = None
@@ -186,7 +213,7 @@ class GpuStage:
             finding = built or gpu_faults.finding_of(
                 failure, self.settings.wall_s, self.settings.memory_mb, candidate, task.needs.describe()
             )
-        return verdict if finding is None else _failed(key, finding)
+        return verdict if finding is None else failed_verdict(key, finding)
 
     def _own_work(self, task: GpuTask, candidate: str, backend: str, places: list[torch.Tensor]) -> Finding | None:
         """Who did the work; the candidate's child may be gone after it."""
@@ -205,9 +232,11 @@ class GpuStage:
     def _end_candidate(self) -> None:
         """End the child, and note what this set free, as far as this GPU's other processes hold still."""
         before = self._in_use()
-        if self.candidates.running:
-            self.candidates.end()
-        self._drop_output()
+        try:
+            if self.candidates.running:
+                self.candidates.end()
+        finally:
+            self._drop_output()
         self._held_gb = (before - self._in_use()) / 1e9
 
     def _in_use(self) -> int:
@@ -275,62 +304,20 @@ class GpuStage:
         self.accounts.note_child("candidate", self.candidates.ask("held"))
         self.accounts.note_child("baseline", self.baselines.ask("held"))
         self.flags["baseline"] = self.baselines.ask("precision")
-        if finding is None and (touched := task.touched()) is not None:
-            finding = Finding(
-                stage="timing", category="input_mutated", headline=f"a timed call changed its input {touched}"
-            )
+        if finding is None:
+            with self._spent("wait"), lease(self.settings.device):
+                touched = task.touched()
+            if touched is not None:
+                text = f"a timed call changed its input {touched}"
+                finding = Finding(stage="timing", category="input_mutated", headline=text)
         return finding
-
-    # --- what is not the candidate's fault ---
-
-    def _baseline_failed(self, task: GpuTask, failure: ChildFailed, key: str) -> Verdict:
-        """The task's own module failed beside this candidate: for want of memory, or for a reason of its own."""
-        self._clock.forget()
-        needs = task.needs.describe()
-        message = str((failure.error or {}).get("message", "")) or str(failure)
-        if gpu_faults.out_of_memory(RuntimeError(message)):
-            if self._greedy(task):
-                return self._was_greedy(task, key)
-            raise DoesNotFitError(self._no_room(needs))
-        raise TaskError(f"task {task.name}: the eager baseline failed: {message[:200]}")
-
-    def _greedy(self, task: GpuTask) -> bool:
-        return self._held_gb > GREEDY * task.needs.total / 1e9 + 2
-
-    def _was_greedy(self, task: GpuTask, key: str) -> Verdict:
-        text = f"the candidate kept {self._held_gb:.1f} GB of device memory, too little was left to judge it"
-        detail = f"On this GPU {task.needs.describe()}."
-        return _failed(key, Finding(stage="launch", category="memory", headline=text, detail=detail))
-
-    def _own_trouble(self, task: Task, prepared: GpuTask | None, key: str, error: Exception) -> Verdict:
-        """An error of this process's own: the task is too large, or this process's context is lost."""
-        if gpu_faults.out_of_memory(error):
-            if prepared is not None and self._greedy(prepared):
-                return self._was_greedy(prepared, key)
-            asked = " ".join(str(error).split(". ")[:2])[:120]  # what follows is advice to other programs
-            needs = prepared.needs.describe() if prepared is not None else f"task {task.task_id}: {asked}"
-            text = self._no_room(needs)
-            self._forget()
-            if prepared is None:  # no candidate was there yet: it will never fit
-                self._refused[task.source] = text
-            raise DoesNotFitError(text) from None
-        if gpu_faults.broken(error):
-            self.broken = f"this judge's own CUDA context is lost, replace its process: {str(error)[:200]}"
-            return _infra(key, self.broken)
-        raise TaskError(f"task {task.task_id} does not run: {type(error).__name__}: {str(error)[:200]}") from error
-
-    def _no_room(self, needs: str) -> str:
-        there = ""
-        if self.settings.device != "cpu":
-            there = f" of {torch.cuda.get_device_properties(self.settings.device).total_memory / 1e9:.0f} GB"
-        return f"too large for this device{there}: {needs}; use a smaller profile than {self.settings.profile!r}"
 
     # --- clocks ---
 
     def _measure(self, task: GpuTask, key: str, samples: list[list[Samples]], places: list[torch.Tensor]) -> Verdict:
         assert self._out is not None
         found = self._clock.verdict(task, key, self.candidates, self._out, samples, places)
-        return _failed(key, found) if isinstance(found, Finding) else found
+        return failed_verdict(key, found) if isinstance(found, Finding) else found
 
     # --- tasks ---
 
@@ -369,14 +356,3 @@ class GpuStage:
 
     def _spent(self, name: str) -> contextlib.AbstractContextManager[None]:
         return self.accounts.phase(name)
-
-
-def _failed(key: str, finding: Finding, tier: Any = "gpu") -> Verdict:
-    return Verdict(
-        candidate_key=key, kind=finding.kind, tier=tier, stage=finding.stage, category=finding.category,
-        compiled=finding.stage in ("correctness", "timing"), feedback=feedback_text(finding),
-    )  # fmt: skip
-
-
-def _infra(key: str, text: str, category: str = "infra") -> Verdict:
-    return Verdict(candidate_key=key, kind="infra", tier="gpu", stage="load", category=category, feedback=text[:400])

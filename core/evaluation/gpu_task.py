@@ -85,12 +85,19 @@ class GpuTask:
         del inputs, tensors
         self.give_back()
         self.arena = host_memory.create(device, end)
+        try:
+            self._fill(init)
+        except BaseException:  # there may be no room for the masters; the arena must not stay for ever
+            self.close()
+            raise
+
+    def _fill(self, init: list[torch.Tensor]) -> None:
         self._shared = [[self.arena.tensor(spec) for spec in specs] for specs in self._specs]
         self._shared_state = [self.arena.tensor(spec) for spec in self._state_specs]
         for spec, tensor in zip(self._init_specs, init, strict=True):
             gpu_inputs.flat(self.arena.tensor(spec)).copy_(gpu_inputs.flat(tensor))
         self.sets: list[Inputs] = []
-        self._sums = Sums(device) if self.huge else None
+        self._sums = Sums(self.device) if self.huge else None
         self.renew()
 
     @property

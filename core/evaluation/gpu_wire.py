@@ -31,8 +31,10 @@ class Wire:
     def __init__(self, end: socket.socket) -> None:
         self._end = end
 
-    def send(self, message: Any, descriptors: tuple[int, ...] = ()) -> None:
+    def send(self, message: Any, descriptors: tuple[int, ...] = (), timeout_s: float | None = None) -> None:
+        """Raises WireClosed, and TimeoutError when the other side does not read."""
         body = msgspec.msgpack.encode(message)
+        self._end.settimeout(timeout_s)
         try:
             beside = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
             self._end.sendmsg([len(body).to_bytes(4, "little")], beside)

@@ -22,13 +22,17 @@ from typing import Any
 
 import msgspec
 
-from core.evaluation import gpu_walls, worker
+from core.evaluation import gpu_health, gpu_walls, worker
 from core.evaluation.settings import JudgeSettings
 from core.evaluation.verdict import Verdict
 from core.tasks.task import Task
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _START_S = 240.0
+OTHERS_S = 120.0
+"""Waiting for the GPU's lease, preparing the task and comparing, in one attempt."""
+BUILD_S, BASELINE_S = 120.0, 300.0
+"""As in cuda_on_gpu and gpu_clock.GpuSettings, which import torch; a test compares them."""
 _REPLY = msgspec.msgpack.Decoder(worker.Reply)
 
 
@@ -38,6 +42,10 @@ class JudgeError(RuntimeError):
 
 class JudgeUnfit(JudgeError):
     """The machine can't judge now (its GPU is unfit); the candidate was not judged and may go elsewhere."""
+
+
+class _LostError(RuntimeError):
+    """A worker's CUDA context is broken."""
 
 
 class _Worker:
@@ -101,6 +109,8 @@ class _Worker:
         reply = await asyncio.wait_for(self._receive(), timeout_s)
         if isinstance(reply, worker.Unfit):
             raise JudgeUnfit(reply.reason)
+        if isinstance(reply, worker.Lost):
+            raise _LostError(reply.reason)
         assert isinstance(reply, worker.Answer)
         return reply.verdict
 
@@ -119,6 +129,17 @@ class _Worker:
             return
         process.send_signal(signal.SIGKILL)
         await asyncio.to_thread(process.wait)
+
+
+def longest_s(settings: JudgeSettings) -> float:
+    """How long a worker may take for one answer before it counts as stuck."""
+    # A zygote's restart and the task's own references come on top of the candidate's time.
+    found = (settings.retries + 1) * (settings.wall_s + settings.compile_wall_s + 60.0) + 60.0
+    if not settings.on_gpu:
+        return found
+    compiled = {name for name in (*settings.baselines, settings.baseline) if name != "eager"}
+    attempt_s = settings.gpu_wall_s + BUILD_S + OTHERS_S
+    return found + gpu_health.ATTEMPTS * attempt_s + BASELINE_S * len(compiled) + gpu_health.WAIT_S
 
 
 def _without_secrets() -> dict[str, str]:
@@ -182,9 +203,7 @@ class JudgePool:
 
     async def _judge_with(self, one: _Worker, request: worker.Request) -> Verdict:
         settings = self.settings
-        # A zygote's restart and the task's own references come on top of the candidate's time.
-        one_s = settings.wall_s + settings.compile_wall_s + (settings.gpu_wall_s if settings.on_gpu else 0.0)
-        timeout_s = (settings.retries + 1) * (one_s + 60.0) + 60.0
+        timeout_s = longest_s(settings)
         trouble = ""
         for _ in range(settings.retries + 1):
             try:
@@ -195,7 +214,7 @@ class JudgePool:
                 return await one.ask(request, timeout_s)
             except JudgeUnfit:
                 raise
-            except (OSError, EOFError, TimeoutError, JudgeError, msgspec.DecodeError) as error:
+            except (OSError, EOFError, TimeoutError, JudgeError, _LostError, msgspec.DecodeError) as error:
                 trouble = f"{type(error).__name__}: {error}"
                 await one.stop()
         feedback = f"judge worker {trouble}"[:400]

@@ -47,7 +47,13 @@ class Unfit(msgspec.Struct, frozen=True, kw_only=True, tag="unfit"):
     reason: str
 
 
-Reply = Hello | Refused | Answer | Unfit
+class Lost(msgspec.Struct, frozen=True, kw_only=True, tag="lost"):
+    """The worker's own CUDA context is broken: it ends now, and the candidate was not judged."""
+
+    reason: str
+
+
+Reply = Hello | Refused | Answer | Unfit | Lost
 
 
 def pack(message: Any) -> bytes:
@@ -77,7 +83,7 @@ def main(fd: int, parent: int, slot: int) -> int:
     import torch
 
     torch.set_num_threads(1)
-    from core.evaluation.gpu_health import GpuUnfit
+    from core.evaluation.gpu_health import ContextLost, GpuUnfit
     from core.evaluation.spawn import ZygoteError
     from core.evaluation.tiers import open_judge
 
@@ -96,6 +102,9 @@ def main(fd: int, parent: int, slot: int) -> int:
             except GpuUnfit as error:
                 connection.sendall(pack(Unfit(reason=str(error))))
                 continue
+            except ContextLost as error:
+                connection.sendall(pack(Lost(reason=str(error))))
+                break
             connection.sendall(pack(Answer(verdict=verdict)))
             judge.rest()
     except (BrokenPipeError, ConnectionResetError):

@@ -13,6 +13,7 @@ import contextlib
 import json
 import multiprocessing
 import os
+import queue
 import random
 import signal
 import statistics
@@ -25,7 +26,8 @@ from typing import Any
 
 from tests.benchmarks.gpu_chaos_kinds import Job, as_wanted, mix, tasks
 
-STALLED_S = 240.0
+STALLED_S, LOOK_S = 240.0, 5.0
+MOST_LOST = 20
 
 
 def _kill_later(zygote: Any, level: str, after_s: float, killed: list[int], ended: threading.Event) -> None:
@@ -86,6 +88,7 @@ def _worker(number: int, args: Any, folder: str, work: Any, results: Any, ready:
             health.quiet.calibrate()
             ready.put(number)
             continue
+        results.put({"took": number, "message": message})
         job: Job = msgspec.msgpack.decode(message, type=Job)
         stage.settings = msgspec.structs.replace(
             settings, wall_s=args.endless_wall if job.kind == "endless" else args.wall
@@ -113,7 +116,11 @@ def _worker(number: int, args: Any, folder: str, work: Any, results: Any, ready:
                 "baseline_ms": verdict.baseline_ms, "speedup_low": verdict.speedup_low,
                 "feedback": "" if verdict.kind == "pass" else verdict.feedback[:160],
             }  # fmt: skip
-        except (GpuUnfit, ContextLost, RuntimeError) as error:
+        except ContextLost as error:  # as an evaluator's worker does: end, and another one judges the candidate
+            ended.set()
+            results.put({"lost": number, "key": job.key, "why": str(error)[:300]})
+            break
+        except (GpuUnfit, RuntimeError, TimeoutError) as error:
             found |= {"verdict": "none", "category": type(error).__name__, "feedback": str(error)[:300]}
         ended.set()
         if killer is not None:
@@ -126,17 +133,77 @@ def _worker(number: int, args: Any, folder: str, work: Any, results: Any, ready:
         if found["category"] != "GpuUnfit":
             with contextlib.suppress(GpuUnfit):
                 health.recover()
-    results.put({"quiet_waited_s": round(health.quiet.waited_s, 2), "measured_again": health.quiet.measured_again})
+    else:
+        results.put({"quiet_waited_s": round(health.quiet.waited_s, 2), "measured_again": health.quiet.measured_again})
     stage.stop()
 
 
-def _collect(results: Any, count: int) -> list[dict[str, Any]]:
-    """What the workers answer, told on stderr as it comes: a run that is cut off is not lost."""
-    found = []
-    for _ in range(count):
-        found.append(results.get(timeout=STALLED_S))
-        print(json.dumps(found[-1]), file=sys.stderr, flush=True)
-    return found
+class Workers:
+    """The judge's processes, each with a queue of its own; one that is lost is replaced, and its candidate judged by
+    the one that takes its place. `target` is called with (number, args, folder, work, results, ready)."""
+
+    def __init__(self, count: int, args: Any, folder: str, target: Any = _worker) -> None:
+        self._context = multiprocessing.get_context("spawn")
+        self._args, self._folder, self._target = args, folder, target
+        self._results, self.ready = self._context.Queue(), self._context.Queue()
+        self.queues = [self._context.Queue() for _ in range(count)]
+        self._taken: dict[int, bytes] = {}
+        self.lost: list[str] = []
+        """Why each one that was lost was."""
+        self._processes = [self._started(number) for number in range(count)]
+
+    def _started(self, number: int) -> Any:
+        arguments = (number, self._args, self._folder, self.queues[number], self._results, self.ready)
+        process = self._context.Process(target=self._target, args=arguments)
+        process.start()
+        return process
+
+    def collect(self, count: int) -> list[dict[str, Any]]:
+        """So many answers, told on stderr as they come: a run that is cut off is not lost."""
+        found: list[dict[str, Any]] = []
+        heard = time.monotonic()
+        while len(found) < count:
+            try:
+                message = self._results.get(timeout=LOOK_S)
+            except queue.Empty:
+                for number, process in enumerate(self._processes):
+                    if not process.is_alive():
+                        self._replace(number, f"ended with {process.exitcode}")
+                if time.monotonic() - heard > STALLED_S:
+                    raise TimeoutError(f"no worker answered for {STALLED_S:.0f} s: {len(found)} of {count}") from None
+                continue
+            heard = time.monotonic()
+            if "took" in message:
+                self._taken[message["took"]] = message["message"]
+                continue
+            print(json.dumps(message), file=sys.stderr, flush=True)
+            if "lost" in message:
+                self._replace(message["lost"], message["why"])
+            else:
+                self._taken.pop(message.get("worker", -1), None)
+                found.append(message)
+        return found
+
+    def _replace(self, number: int, why: str) -> None:
+        self.lost.append(why)
+        if len(self.lost) > MOST_LOST:
+            raise RuntimeError(f"{len(self.lost)} workers were lost, the last: {why}")
+        self._processes[number].join(60)
+        self._end(self._processes[number])
+        if number in self._taken:
+            self.queues[number].put(self._taken.pop(number))
+        self._processes[number] = self._started(number)
+
+    @staticmethod
+    def _end(process: Any) -> None:
+        if process.is_alive():
+            os.kill(process.pid or 0, signal.SIGKILL)
+
+    def stop(self, wait_s: float = 0.0) -> None:
+        """All of them, however they are, after as long a wait."""
+        for process in self._processes:
+            process.join(wait_s)
+            self._end(process)
 
 
 def _share_out(jobs: list[Job], workers: int) -> list[list[Job]]:
@@ -210,6 +277,7 @@ def report(
         "good": len(good), "good_passed": passed, "good_in_usual_interval": in_usual, "as_wanted":
         len(verdicts) - len(odd), "by_kind": by_kind, "usual": usual,
         "infra": sum(entry["verdict"] in ("infra", "none") for entry in verdicts),
+        "workers_lost": parts["lost"],
         "judged_again": condition.again, "timed_again": sum(one["measured_again"] for one in parts["ends"]),
         "quiet_waited_s": round(sum(one["quiet_waited_s"] for one in parts["ends"]), 2),
         "faults": condition.faults, "quarantines": condition.quarantines, "probes_passed": condition.probes_passed,
@@ -258,22 +326,14 @@ def main() -> None:
     started = time.monotonic()
     known = tasks(args.device)
     jobs = mix(args.device, args.count, args.seed)
-    context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
-        results, ready = context.Queue(), context.Queue()
-        queues = [context.Queue() for _ in range(args.workers)]
-        processes = [
-            context.Process(target=_worker, args=(number, args, folder, queue, results, ready))
-            for number, queue in enumerate(queues)
-        ]
-        for process in processes:
-            process.start()
+        workers = Workers(args.workers, args, folder)
         try:
-            for _ in processes:
-                ready.get(timeout=180)
-            for queue in queues:  # one after the other: an idle GPU is what is to be known
-                queue.put("calibrate")
-                ready.get(timeout=60)
+            for _ in workers.queues:
+                workers.ready.get(timeout=180)
+            for work in workers.queues:  # one after the other: an idle GPU is what is to be known
+                work.put("calibrate")
+                workers.ready.get(timeout=60)
             start_s = time.monotonic() - started
             calm_jobs = [
                 Job(key=f"calm/{name}/{index}", task=task, kind="good", source=source)
@@ -281,26 +341,23 @@ def main() -> None:
                 for index in range(args.repeats + 1)
             ]
             begun = time.monotonic()
-            for share, queue in zip(_share_out(calm_jobs, args.workers), queues, strict=True):
+            for share, work in zip(_share_out(calm_jobs, args.workers), workers.queues, strict=True):
                 for job in share:
-                    queue.put(msgspec.msgpack.encode(job))
-            calm = _collect(results, len(calm_jobs))
+                    work.put(msgspec.msgpack.encode(job))
+            calm = workers.collect(len(calm_jobs))
             calm_s = time.monotonic() - begun
             begun = time.monotonic()
-            for share, queue in zip(_share_out(jobs, args.workers), queues, strict=True):
+            for share, work in zip(_share_out(jobs, args.workers), workers.queues, strict=True):
                 for job in share:
-                    queue.put(msgspec.msgpack.encode(job))
-            verdicts = _collect(results, len(jobs))
+                    work.put(msgspec.msgpack.encode(job))
+            verdicts = workers.collect(len(jobs))
             wall_s = time.monotonic() - begun
-            for queue in queues:
-                queue.put(None)
-            ends = _collect(results, len(queues))
-            for process in processes:
-                process.join(60)
+            for work in workers.queues:
+                work.put(None)
+            ends = workers.collect(len(workers.queues))
+            workers.stop(60.0)
         finally:
-            for process in processes:
-                if process.is_alive():
-                    os.kill(process.pid or 0, signal.SIGKILL)
+            workers.stop()
         condition = Shared(gpu_processes.identity(args.device), Path(folder)).look().condition
     device = args.device
     if device != "cpu":
@@ -310,6 +367,7 @@ def main() -> None:
     parts = {
         "device": device, "walls": sandbox.probe("basic" if args.walls == "basic" else "namespaces").describe(),
         "wall_s": round(wall_s, 1), "calm_s": round(calm_s, 1), "start_s": round(start_s, 1), "ends": ends,
+        "lost": workers.lost,
     }  # fmt: skip
     # The first of each task in the calm run warms up: clocks, caches, the baseline's child.
     found = report(args, [entry for entry in calm if not entry["key"].endswith("/0")], verdicts, condition, parts)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from core.evaluation import baselines
+from core.evaluation import baselines, gpu_baseline
 from core.evaluation.baselines import Baseline, BaselineCache
 
 KEY = {"source": "class Model: ...", "shapes": [[1, 2], [3]], "gpu": "NVIDIA H200", "precision": {"tf32": "False"}}
@@ -98,3 +98,19 @@ def test_readers_see_whole_entries_while_several_processes_write(tmp_path, caplo
     assert cache.get(KEY) is not None
     assert not caplog.records
     assert [path.name for path in tmp_path.iterdir()] == [cache.path(KEY).name]
+
+
+@pytest.mark.parametrize(
+    ("trouble", "kept"),
+    [
+        ("", True),
+        ("call: {'type': 'BackendCompilerFailed', 'message': 'no such operator'}", True),
+        ("call: timed out", True),
+        ("call: ended with -9", False),
+        ("call: {'type': 'OutOfMemoryError', 'message': 'CUDA out of memory. Tried to allocate 2.00 GiB.'}", False),
+    ],
+)
+def test_only_what_is_true_of_the_task_is_remembered(trouble, kept):
+    times = {"median_ms": 0.0, "eager_ms": 1.0} if trouble else {"median_ms": 1.0, "eager_ms": 1.0}
+    found = Baseline(**times, calls=0, clock="", trouble=trouble)
+    assert gpu_baseline.lasting(found) is kept

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from core.evaluation import device_compare, trees
-from core.evaluation.device_reference import DeviceReference
-from core.evaluation.tolerance import scale_of
+from core.evaluation.device_reference import DeviceReference, Part
+from core.evaluation.tolerance import Expected, scale_of
 
 ROWS = """
 import torch
@@ -70,3 +70,14 @@ def test_flattened_tensors_are_freed_at_once():
         assert alive() is None
     finally:
         gc.enable()
+
+
+def test_samples_of_what_a_rounding_decides_let_any_right_answer_through():
+    """An argmax of near ties was right in the whole comparison, so it is right in timed calls."""
+    native, exact = torch.tensor([1, 2, 3, 4]), torch.tensor([1, 7, 3, 4])
+    expected = Expected(structure=["tensor"], native=[native], exact=[native], is_double=False, others=[[exact]])
+    part = Part(start=0, stop=0, expected=expected, effects=None)
+    places = torch.tensor([3, 1, 0])
+    found = device_compare.Samples(wanted=torch.zeros(3, dtype=torch.int64), allowed=torch.zeros(3).double())
+    device_compare._sample(found, part, 0, places, None, native, None)
+    assert found.wanted.tolist() == [4, 2, 1] and found.allowed.tolist() == [0.0, float("inf"), 0.0]

@@ -7,7 +7,10 @@ from hypothesis import strategies as st
 from core.evaluation.gpu_condition import (
     FAULTS,
     KEPT,
+    LOST,
     PROBES,
+    STAYS,
+    TOO_LARGE,
     Condition,
     Fault,
     Probed,
@@ -139,6 +142,7 @@ def test_a_beats_numbers_say_all_that_people_ask():
         (verdict(category="memory"), "out_of_memory"),
         (verdict(category="crash"), "crash"),
         (verdict(category="runtime_error", feedback="CUDA error: unspecified launch failure"), "device_error"),
+        (verdict(kind="infra", feedback=f"{LOST}: cuCtxSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS (700)"), "parent_error"),
         (verdict(category="runtime_error", feedback="no such thing"), ""),
         (verdict(category="wrong_value"), ""),
         (verdict(kind="pass"), ""),
@@ -184,6 +188,10 @@ def test_whose_doing_a_lack_of_memory_is():
         (verdict(kind="infra", feedback="cuMemCreate: CUDA_ERROR_OUT_OF_MEMORY (2)"), {"company": True}, True),
         (verdict(kind="infra", feedback="the disk is full"), {"company": True}, False),
         (verdict(kind="unsupported"), {"grave": True}, False),
+        (verdict(kind="unsupported", feedback=f"{TOO_LARGE} of 80 GB"), {"company": True}, True),
+        (verdict(kind="unsupported", feedback=f"{TOO_LARGE} of 80 GB"), {}, False),
+        (verdict(category="compile_error", stage="compile"), {"grave": True}, False),
+        (verdict(category="wrong_value", tier="cpu"), {"grave": True}, False),
     ],
 )
 def test_which_verdicts_are_made_again(found, circumstances, again):
@@ -196,3 +204,38 @@ def test_only_another_workers_endless_candidate_counts_and_only_a_late_one():
     condition.fault(fault("endless", at=50.0, pid=7))
     assert condition.endless_since(40.0, 8)
     assert not condition.endless_since(40.0, 7) and not condition.endless_since(60.0, 8)
+
+
+@pytest.mark.parametrize("category", ["parent_error", "unkillable", "illegal_access", "endless"])
+def test_one_processs_trouble_spoils_nobody_elses_verdict_while_probes_pass(category):
+    """Or one lost context has every verdict in flight made again."""
+    condition = Condition()
+    condition.fault(fault(category))
+    condition.probed(PASSED, 101.0)
+    assert condition.grave == 0
+
+
+@pytest.mark.parametrize(
+    ("why", "grave"),
+    [
+        ("no answer", 1),
+        ("memory does not hold what was written: 3 of 9 numbers differ", 1),
+        ("a probe failed: OutOfMemoryError: CUDA out of memory.", 0),
+        (f"process 17 {STAYS}", 0),
+    ],
+)
+@pytest.mark.parametrize("before", [(), ("illegal_access",)])
+def test_a_failed_probe_spoils_verdicts_unless_it_only_found_no_room(why, grave, before):
+    condition = Condition()
+    for category in before:
+        condition.fault(fault(category))
+    condition.probed(Probed(passed=False, seconds=1.0, why=why), 101.0)
+    assert condition.grave == grave and condition.state == "quarantined" and condition.failed_in_row == 1
+
+
+def test_an_xid_of_this_judges_own_fault_is_no_second_quarantine():
+    condition = Condition()
+    condition.fault(fault("parent_error", at=10.0))
+    condition.probed(PASSED, 10.5)
+    condition.xid(31, 11.0, 1)
+    assert condition.state == "healthy"

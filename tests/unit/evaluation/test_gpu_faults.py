@@ -1,12 +1,17 @@
 """Every way a GPU child can fail has its category, its words, and leaves the judge as it was."""
 
+import os
+import signal
+
 import pytest
 import torch
 
-from core.evaluation import gpu_faults, sandbox, timing
+from core.evaluation import gpu_condition, gpu_faults, gpu_processes, host_memory, sandbox, timing
+from core.evaluation.device_memory import DriverError
 from core.evaluation.findings import feedback_text
 from core.evaluation.gpu_spawn import ChildFailed
 from core.evaluation.gpu_stage import GpuSettings, GpuStage
+from core.evaluation.gpu_task import GpuTask
 from core.tasks.task import Task
 
 NEEDS = "the task itself needs 12.9 GB (inputs 6.4, parameters 0.0, outputs 6.4)"
@@ -75,6 +80,9 @@ def test_how_it_ended_has_a_category(failure, category, words):
 
 def test_a_lost_context_of_our_own_is_told_from_memory():
     assert gpu_faults.broken(RuntimeError("CUDA error: device-side assert triggered"))
+    for call in ("cuCtxSynchronize", "cuMemUnmap", "cuMemCreate"):  # the first call after it tells, whichever it is
+        assert gpu_faults.broken(DriverError(f"{call}: CUDA_ERROR_ILLEGAL_ADDRESS (700)"))
+        assert not gpu_faults.broken(DriverError(f"{call}: CUDA_ERROR_OUT_OF_MEMORY (2)"))
     assert not gpu_faults.broken(RuntimeError(OOM))
     assert gpu_faults.out_of_memory(RuntimeError("cuMemCreate: CUDA_ERROR_OUT_OF_MEMORY (2)"))
     assert not gpu_faults.out_of_memory(RuntimeError("shape mismatch"))
@@ -218,6 +226,59 @@ def test_a_baseline_that_dies_is_not_the_candidates_fault(cpu_stage):
     verdict = cpu_stage.judge(task, HEAD.format(body="return 1 + x"), "k")
     assert (verdict.kind, "baseline" in verdict.feedback) == ("infra", True), verdict.feedback
     assert cpu_stage.judge(TASK, HEAD.format(body="return 1 + x"), "k").kind == "pass"
+
+
+@pytest.mark.parametrize("which", ["candidates", "baselines"])
+def test_a_zygote_that_is_gone_is_replaced_and_the_candidate_judged(cpu_stage, which):
+    right = HEAD.format(body="return 1 + x")
+    assert cpu_stage.judge(TASK, right, "k").kind == "pass"
+    zygote = getattr(cpu_stage, which)
+    for process in gpu_processes.below(zygote.pid):
+        os.kill(process.pid, signal.SIGKILL)
+    os.kill(zygote.pid, signal.SIGKILL)
+    verdict = cpu_stage.judge(TASK, right, "k")
+    assert verdict.kind == "pass", verdict.feedback
+    assert cpu_stage.judge(TASK, right, "k").kind == "pass"
+
+
+def test_a_baseline_that_somebody_killed_is_started_again(cpu_stage):
+    right = HEAD.format(body="return 1 + x")
+    assert cpu_stage.judge(TASK, right, "k").kind == "pass"
+    below = gpu_processes.below(cpu_stage.baselines.pid)
+    leaves = [process for process in below if not gpu_processes.below(process.pid)]
+    for process in leaves:
+        os.kill(process.pid, signal.SIGKILL)
+    verdict = cpu_stage.judge(TASK, right, "k")
+    assert leaves and verdict.kind == "pass", verdict.feedback
+
+
+def test_a_context_that_is_lost_is_told_by_every_verdict_and_the_stage_still_stops(monkeypatch):
+    def lost(*_):
+        raise DriverError("cuCtxSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS (700)")
+
+    stage = _open("cpu", 150)
+    try:
+        monkeypatch.setattr(GpuTask, "renew", lost)
+        for _ in range(2):
+            verdict = stage.judge(TASK, HEAD.format(body="return 1 + x"), "k")
+            assert (verdict.kind, gpu_condition.fault_of(verdict)) == ("infra", "parent_error"), verdict.feedback
+        monkeypatch.setattr(host_memory.HostArena, "close", lost)
+    finally:
+        stage.stop()
+    assert stage.broken and not stage.candidates.pid and not stage.baselines.pid
+
+
+def test_a_task_that_can_not_be_prepared_leaves_no_arena(monkeypatch):
+    closed = []
+    monkeypatch.setattr(host_memory.HostArena, "close", lambda arena: closed.append(arena))
+
+    def no_room(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(GpuTask, "refill", no_room)
+    with pytest.raises(torch.OutOfMemoryError):
+        GpuTask(TASK.source, TASK.name, "full", "cpu")
+    assert len(closed) == 1
 
 
 def test_a_task_too_large_for_this_machine_is_refused_once(cpu_stage):

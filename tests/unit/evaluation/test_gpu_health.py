@@ -8,9 +8,9 @@ import threading
 import pytest
 import torch
 
-from core.evaluation import gpu_probe, gpu_probe_child, gpu_processes, sandbox
-from core.evaluation.gpu_condition import PROBES, Probed
-from core.evaluation.gpu_health import GpuHealth, GpuUnfit
+from core.evaluation import gpu_health, gpu_probe, gpu_probe_child, gpu_processes, sandbox
+from core.evaluation.gpu_condition import LOST, PROBES, Probed
+from core.evaluation.gpu_health import ContextLost, GpuHealth, GpuUnfit
 from core.evaluation.gpu_quiet import BUSY, Quiet, is_busy
 from core.evaluation.gpu_spawn import GpuZygote
 from core.evaluation.spawn import ZygoteError
@@ -183,6 +183,65 @@ def test_a_verdict_beside_a_grave_fault_is_made_again_after_the_probe(tmp_path):
     assert worker.condition().again == 1 and worker.condition().probes_passed == 1
 
 
+def test_a_lost_context_of_another_worker_leaves_verdicts_as_they_are(tmp_path):
+    worker, other = health(tmp_path), health(tmp_path)
+    calls = []
+
+    def judge():
+        calls.append(1)
+        other.fault("parent_error", "CUDA error: an illegal memory access was encountered")
+        return verdict("fail", "wrong_value")
+
+    assert worker.run(judge).category == "wrong_value" and len(calls) == 1
+    assert (worker.condition().again, worker.condition().state) == (0, "healthy")
+
+
+def test_a_verdict_of_the_source_alone_waits_for_no_probe(tmp_path):
+    probes = []
+    worker = health(tmp_path, lambda: probes.append(1) or PASSED)
+    other = health(tmp_path)
+
+    def judge():
+        other.fault("xid", "Xid 48")
+        return verdict("fail", "compile_error", stage="compile")
+
+    assert worker.run(judge).category == "compile_error" and not probes
+
+
+@pytest.mark.parametrize("words", ["CUDA error: unspecified launch failure", "cuCtxSynchronize: CUDA_ERROR_UNKNOWN"])
+def test_a_judge_that_says_its_context_is_lost_must_end(tmp_path, words):
+    worker = health(tmp_path)
+    with pytest.raises(ContextLost, match="context is lost"):
+        worker.run(lambda: verdict("infra", "infra", f"{LOST}, replace its process: {words}"))
+    assert worker.condition().faults == {"parent_error": 1}
+
+
+def test_beside_a_gpu_in_doubt_others_are_kept_away_from_the_last_attempt_only(tmp_path):
+    worker, other = health(tmp_path), health(tmp_path)
+    alone = []
+
+    def judge():
+        with other._shared.change() as kept:
+            kept.condition.grave += 1
+        try:
+            with other._shared.sharing(False, 0.0):
+                alone.append(False)
+        except TimeoutError:
+            alone.append(True)
+        return verdict()
+
+    assert worker.run(judge).kind == "pass"
+    assert alone == [False, False, True]
+
+
+def test_a_run_waits_for_no_longer_than_all_its_waits_may_take(tmp_path, monkeypatch):
+    worker = health(tmp_path)
+    monkeypatch.setattr(gpu_health, "WAIT_S", -1.0)
+    worker.fault("xid", "Xid 48")
+    with pytest.raises(GpuUnfit, match="quarantine"):
+        worker.run(verdict)
+
+
 def test_a_lack_of_memory_beside_others_is_looked_at_again_alone(tmp_path):
     text = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 139.80 GiB of which 1 GiB is free."
     workers = [health(tmp_path) for _ in range(2)]
@@ -295,6 +354,19 @@ def test_a_dead_workers_child_is_killed_by_the_next_worker_and_counted(tmp_path,
         next_one.note = lambda: None  # this process is the dead worker's stand-in: it must not claim the child again
         assert next_one.sweep(reading) == []
         assert child.wait(10) == -9 and next_one.condition().ghosts == 1 and zygote.pid
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_a_probe_that_a_person_asks_for_kills_no_worker_and_no_candidate(tmp_path):
+    """The evaluator that answers is the parent of workers that judge on that GPU."""
+    child, below_it = sleeper()
+    try:
+        evaluator = health(tmp_path)
+        reading = gpu_processes.Reading(used_mb=900, total_mb=1000, processes={below_it.pid: 500})
+        assert evaluator.sweep(reading) == [] and child.poll() is None
+        assert evaluator.condition().ghosts == 0
     finally:
         child.kill()
         child.wait()

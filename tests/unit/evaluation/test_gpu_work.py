@@ -228,3 +228,12 @@ def test_own_kernels_beside_a_slow_reference_are_held_against_their_own_time_too
 )
 def test_new_values_may_cost_no_more(new, known, wanted) -> None:
     assert gpu_afresh.is_dearer(new, known, runtime_ms=0.2) is wanted
+
+
+def test_zeros_that_kernels_add_to_are_no_answer_without_them():
+    """A one-hot or a histogram is zero at most places: a ghost run that leaves zeros is not mostly right."""
+    before = torch.zeros(1000, dtype=torch.float64)
+    before[::50] = 3.0
+    assert gpu_honesty.same_share(torch.zeros_like(before), before) == 0.0
+    assert gpu_honesty.same_share(before.clone(), before) == 1.0
+    assert gpu_honesty.same_share(torch.zeros(64), torch.zeros(64)) == 0.0
