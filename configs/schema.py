@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from configs.evaluation import Evaluation
 from configs.rollouts import Rollout, Weights
 from configs.section import Section
 from core.evaluation.settings import identity
@@ -362,6 +363,7 @@ class RunConfig(Section):
     weights: Weights = Weights()
     checkpoints: Checkpoints = Checkpoints()
     recorder: Recorder = Recorder()
+    evaluation: Evaluation = Evaluation()
     gateway: Gateway = Gateway()
     local: Local = Local()
 
