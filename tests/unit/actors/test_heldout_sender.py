@@ -205,20 +205,20 @@ def run(coroutine, timeout_s=40):
 
 def test_a_training_run_is_evaluated_and_its_account_holds(tmp_path):
     made = Run(tmp_path)
+    made.cap = 5
 
     async def scene():
         await made.open()
         made.hold.clear()
         async with made.at_work(PromptSampler, Recorder) as work:
-            await made.until(work, lambda: made.came_to(4))  # training does not wait for an answer
-            made.cap = 5
+            await made.until(work, lambda: made.came_to(5))
 
             async def asked():
                 return made.in_flight == made.config.evaluation.groups_in_flight
 
             await made.until(work, asked)
             made.cap = 7
-            await made.until(work, lambda: made.came_to(7))
+            await made.until(work, lambda: made.came_to(7))  # training does not wait for an answer
             assert made.most_in_flight == made.config.evaluation.groups_in_flight
             made.hold.set()
         return await made.facts(facts.ADMITTED)
@@ -234,14 +234,14 @@ def test_a_training_run_is_evaluated_and_its_account_holds(tmp_path):
 
 def test_versions_are_evaluated_within_their_bound_and_told_to_the_record(tmp_path):
     made = Run(tmp_path, every_steps=2)
-    made.cap = 3
+    made.cap = 2
 
     async def scene():
         await made.open()
         async with made.at_work(PromptSampler, Recorder) as work:
-            await made.until(work, lambda: made.evaluated(3))
-            made.cap = 5
-            await made.until(work, lambda: made.evaluated(3, 5))
+            await made.until(work, lambda: made.evaluated(2))
+            made.cap = 4
+            await made.until(work, lambda: made.evaluated(2, 4))
             made.cap = 7
             await made.until(work, lambda: made.came_to(7))
         return await made.facts(facts.EVALUATED)
@@ -253,11 +253,7 @@ def test_versions_are_evaluated_within_their_bound_and_told_to_the_record(tmp_pa
     assert {request.size for request in requests} == {SAMPLES} and {request.admission for request in requests} == {-1}
     by_task = {request.task.task_id: request.seed for request in requests}
     assert all(by_task[request.task.task_id] == request.seed for request in requests)
-    assert [evaluated["version"] for evaluated in told][-1] == 5 and {request.version for request in requests} <= {
-        2,
-        3,
-        5,
-    }
+    assert {request.version for request in requests} >= {2, 4}
     for evaluated in told:
         assert 0 < evaluated["version"] <= evaluated["oldest"] <= evaluated["newest"] <= made.config.run.steps
         assert (evaluated["tasks"], evaluated["missing"]) == (TASKS, 0)
@@ -309,7 +305,7 @@ def test_a_resumed_run_and_a_rolled_back_one_send_nothing_twice(tmp_path):
 
 def test_a_group_that_is_given_up_is_missing_and_holds_nothing_up(tmp_path):
     made = Run(tmp_path)
-    made.cap = 4
+    made.cap = 3
     made.poisoned = 1
 
     async def scene():
