@@ -9,11 +9,11 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from configs.evaluation import Evaluation
+from configs.judging import Gateway, Judge
+from configs.learning import Learner
 from configs.rollouts import Rollout, Weights
 from configs.section import Section
-from core.evaluation.settings import identity
 from core.identity import digest_json
-from core.training.combinations import impossible
 
 
 class Run(Section):
@@ -153,156 +153,6 @@ class Reward(Section):
     threshold: float = 1.0
 
 
-class Judge(Section):
-    device_class: str = Field(default="cpu", pattern=r"^[a-z0-9_]+$")
-    """`cpu`, or the GPU type that judges this run, a part of its name in small letters (`h100`; `gpu` takes any):
-    verdicts of other hardware can't reach its rewards."""
-    workers: int = Field(default=2, ge=1)
-    """Candidates that one evaluator judges at once."""
-    profile: Literal["cpu", "small", "full"] = "cpu"
-    """Sizes used for correctness."""
-    draws: int = Field(default=3, ge=2)
-    """Input draws per candidate: fresh secret seeds, several distributions and scales."""
-    target: str = ""
-    """Cross-compile for this GPU as well, e.g. `cuda:90` or `hip:gfx942`; empty skips the stage."""
-    speed: Literal["none", "modelled", "measured"] = "modelled"
-    wall_s: float = Field(default=20.0, gt=0)
-    """Time for one candidate, imports apart."""
-    compile_wall_s: float = Field(default=20.0, gt=0)
-    memory_mb: int = Field(default=2048, ge=256)
-    output_kb: int = Field(default=64, ge=1)
-    """What a candidate may print before it is cut off."""
-    isolation: Literal["auto", "namespaces", "basic"] = "auto"
-    """auto takes the strongest level that this machine allows; `namespaces` refuses to judge without it."""
-    retries: int = Field(default=2, ge=0)
-    """Tries again after trouble on our side, before the verdict is `infra`."""
-    gpu_profile: Literal["small", "full"] = "full"
-    """Sizes that the GPU tier judges and times, after the CPU tier."""
-    gpu_wall_s: float = Field(default=60.0, gt=0)
-    """Time for one candidate on the GPU, compilation and everything."""
-    gpu_memory_mb: int = Field(default=16384, ge=1024)
-    """Host memory of a candidate's process that holds a GPU."""
-    baseline: Literal["eager", "compile", "max-autotune"] = "eager"
-    """What a measured speedup is over."""
-    baselines: tuple[Literal["eager", "compile", "max-autotune"], ...] = ("eager",)
-    """Which are told beside it; the compiled ones are measured once for each task and GPU and remembered on disk."""
-    profile_lines: bool = False
-    """Tell the policy its kernels and eager's with their shares of the time."""
-    cache: bool = True
-    """Answer from a verdict that stands for the same key."""
-
-    def identity(self) -> dict[str, Any]:
-        """The settings that can change a verdict; they are part of every candidate key."""
-        return identity(self)
-
-
-class Correction(Section):
-    """One off-policy correction of the learner and its bounds on the ratio p/μ; docs/algorithms.md has them all."""
-
-    name: Literal[
-        "token_tis", "icepop", "token_mask", "sequence_tis", "sequence_mask", "token_veto", "off_policy_sequence_mask"
-    ]
-    low: float | None = None
-    high: float | None = None
-    """For off_policy_sequence_mask: nats."""
-    aggregate: Literal["geometric", "product"] = "geometric"
-    """Of sequence_mask."""
-
-
-class Learner(Section):
-    """docs/algorithms.md has the settings of every recipe that the field has a name for."""
-
-    ranks: int = Field(default=1, ge=1)
-    """Processes of the learner, one GPU each (or gloo on the CPU)."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    lr: float = Field(default=1e-6, gt=0)
-    warmup_steps: int = Field(default=0, ge=0)
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
-    betas: tuple[float, float] = (0.9, 0.999)
-    weight_decay: float = Field(default=0.0, ge=0)
-    grad_clip: float = Field(default=1.0, gt=0)
-
-    objective: Literal["ppo_clip", "gspo", "cispo", "dppo", "policy_gradient", "decoupled_ppo"] = "ppo_clip"
-    advantage: Literal["turn", "group", "reinforce_plus_plus", "gae"] = "turn"
-    """turn: compared within (group, turn, role). group: within (group, role), all turns together.
-    reinforce_plus_plus: return-to-go of every token. gae: of every token, with a critic."""
-    baseline: Literal["leave_one_out", "mean", "maxrl", "none"] = "leave_one_out"
-    scale: Literal["none", "group", "batch"] = "none"
-    """What the advantage is divided by: the standard deviation of its group's returns, or of the whole batch's
-    (reinforce_plus_plus and gae: whitened over the batch's tokens)."""
-    clip_low: float = Field(default=0.2, gt=0, le=1)
-    clip_high: float = Field(default=0.28, gt=0)
-    """With objective = "dppo" both are bounds on the probability, not on the ratio."""
-    dual_clip: float | None = Field(default=None, gt=1)
-    """Bound on the loss of a token with a negative advantage, as a multiple of it; absent: none."""
-    proximal: Literal["recompute", "behaviour", "loglinear"] = "recompute"
-    """The policy that the clip is around: the current one before the update (then corrections lead to it from the one
-    that sampled), the one that sampled (then the ratio itself is the correction), or the version before the current
-    one, interpolated from each token's version without a forward pass."""
-    tis_cap: float = Field(default=2.0, gt=0)
-    """Importance weights are cut here: those of token TIS where `corrections` is absent, and those of the objectives
-    policy_gradient and decoupled_ppo."""
-    corrections: tuple[Correction, ...] | None = None
-    """Absent: token_tis at tis_cap, where the objective's own ratio isn't over the policy that sampled; []: none."""
-    kl_coef: float = Field(default=0.01, ge=0)
-    """Against the starting policy; 0 keeps no reference copy."""
-    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
-    kl_in: Literal["loss", "reward"] = "loss"
-    kl_ratio_weighted: bool = False
-    """In the loss: times π/μ, which makes it unbiased on samples of an older policy."""
-    kl_ceiling: float | None = Field(default=None, gt=0)
-    """Largest size of a token's estimate; absent: no bound."""
-    entropy_coef: float = Field(default=0.001, ge=0)
-    denominator: Literal["token", "sequence", "constant", "rollout"] = "token"
-    """The global number that the loss is divided by."""
-    overlong_buffer_tokens: int = Field(default=0, ge=0)
-    """The last so many tokens before rollout.max_new_tokens cost up to overlong_factor, linearly."""
-    overlong_factor: float = Field(default=1.0, ge=0)
-    overlong_filter: bool = False
-    """Samples that were cut off at the token limit are not trained on and are in nobody's baseline."""
-    dynamic_sampling: bool = False
-    """Groups whose returns are all equal are rejected, and others admitted in their place."""
-    gae_lambda: float = Field(default=0.95, ge=0, le=1)
-    token_gamma: float = Field(default=1.0, ge=0, le=1)
-    """Discount from token to token, for gae and reinforce_plus_plus; turns are discounted by episodes.gamma."""
-    critic_lr: float = Field(default=1e-5, gt=0)
-    value_clip: float = Field(default=0.2, gt=0)
-
-    max_tokens_per_rank: int = Field(default=16384, ge=64)
-    """Tokens in one packed micro-batch."""
-    pack_multiple: int = Field(default=0, ge=0)
-    """Packed rows are filled up to a multiple of so many tokens; 0: no filling."""
-    activation_checkpointing: bool | Literal["none", "selective", "attention", "full"] = False
-    """What is computed again in the backward pass; true is full."""
-    compile: bool = False
-    attention: Literal["auto", "varlen", "cudnn", "fa3", "fa4", "written"] = "auto"
-    """On CUDA in half precision; docs/learner.md."""
-    head: Literal["auto", "fused", "recompute"] = "auto"
-    """auto: fused where the loss is a sum over tokens."""
-    head_chunk_tokens: int = Field(default=2048, ge=1)
-    """Rows of logits that exist at once."""
-    head_cache_gib: float = Field(default=0.0, ge=0)
-    """Above 0 the head is "recompute" and keeps logits of so many GiB for the backward pass."""
-    shard: Literal["auto", "always"] = "auto"
-    """always: FSDP2 on one rank too."""
-    cpu_offload: bool = False
-    """Masters, gradients and optimizer live in the memory of the CPU."""
-    lora_rank: int = Field(default=0, ge=0)
-    """Above 0: train low-rank adapters of this rank and leave the policy itself as it is."""
-    lora_alpha: float = Field(default=32.0, gt=0)
-    lora_dropout: float = Field(default=0.0, ge=0, lt=1)
-    lora_targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-    quantize: Literal["none", "nf4"] = "none"
-    """nf4: the policy under the adapters in 4 bits (needs bitsandbytes)."""
-    threads: int = Field(default=0, ge=0)
-
-    @model_validator(mode="after")
-    def _goes_together(self) -> "Learner":
-        if why := impossible(self):
-            raise ValueError(why)
-        return self
-
-
 class Checkpoints(Section):
     every_steps: int = Field(default=10, ge=1)
     keep: int = Field(default=2, ge=1)
@@ -313,25 +163,6 @@ class Recorder(Section):
     wandb: Literal["auto", "offline", "online", "disabled"] = "auto"
     """auto: online with a key in the environment, else offline."""
     project: str = "kernelmill"
-
-
-class Gateway(Section):
-    """`kernelmill run gateway`: the eval server's HTTP API in front of this run's evaluators (docs/gateway.md)."""
-
-    host: str = "127.0.0.1"
-    """Beyond loopback a token is needed: KERNELMILL_GATEWAY_TOKEN in the environment."""
-    port: int = Field(default=18188, ge=0, le=65535)
-    """0 takes a free one, which the log names."""
-    places: int = Field(default=1024, ge=1)
-    """Requests that may be in hand; one more is answered with 503."""
-    verdict_timeout_s: float = Field(default=600.0, gt=0)
-    """A verdict that takes longer is answered with 503; the judging goes on."""
-    max_request_kb: int = Field(default=1024, ge=1, le=4096)
-    """Largest body of one request; a batch may have 4 times as much."""
-    max_faults: int = Field(default=10, ge=1)
-    """The threshold that /fault_statistics names; nothing else depends on it."""
-    modelled_runtime: bool = False
-    """Give modelled times as `runtime` too; off, clients get -1.0 where nothing was measured."""
 
 
 class Local(Section):

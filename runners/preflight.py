@@ -19,6 +19,7 @@ def check_rest(config: RunConfig, config_path: str) -> None:
     check_model(config, config_path)
     check_tasks(config)
     check_weights(config)
+    check_judge(config)
     for name in ("port", "monitor_port"):
         check_port(getattr(config.bus, name), f"bus.{name}")
 
@@ -104,9 +105,23 @@ def check_engine(config: RunConfig) -> None:
         )
 
 
+def has_gpu() -> bool:
+    return any(Path("/dev").glob("nvidia[0-9]*"))
+
+
+def check_judge(config: RunConfig) -> None:
+    """Evaluators of another machine may have the GPU that this one lacks."""
+    wanted = config.judge.device_class
+    if wanted != "cpu" and config.local.evaluators and not has_gpu():
+        raise UsageError(
+            f"judge.device_class = {wanted!r}, but this machine has no GPU to judge on: set it to 'cpu' and "
+            "judge.speed = 'modelled', or local.evaluators = 0 and start evaluators where there is one"
+        )
+
+
 def check_weights(config: RunConfig) -> None:
     transport = config.weights.transport
-    if transport != "filesystem" and not list(Path("/dev").glob("nvidia[0-9]*")):
+    if transport != "filesystem" and not has_gpu():
         raise UsageError(
             f"weights.transport = {transport!r} hands weights over between GPUs, but this machine has none: set "
             f"weights.transport = 'filesystem'"

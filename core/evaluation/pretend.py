@@ -194,7 +194,14 @@ def _deepcopy(self: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
     return memo[id(self)]
 
 
+def _compiled(model: Any = None, **options: Any) -> Any:
+    """torch.compile: what is compiled does what it does uncompiled, by operators that are counted."""
+    return model if model is not None else lambda function: function
+
+
 def _pretend_cuda_module() -> None:
+    torch.compile = _compiled
+    torch.nn.Module.compile = lambda self, *args, **options: None  # type: ignore[method-assign]
     cuda = torch.cuda
     answers = {
         "is_available": True, "device_count": 1, "current_device": 0, "synchronize": None, "empty_cache": None,

@@ -77,9 +77,11 @@ _GPU_IDENTITY = ("gpu_profile", "gpu_wall_s", "gpu_memory_mb", "baseline", "base
 
 
 def identity(settings: Any) -> dict[str, Any]:
-    """What of `settings` (these, or a config's section of the same fields) can change a verdict."""
+    """What of `settings` (these, or a config's section of the same fields) can change a verdict; plain JSON, in which
+    actors compare it."""
     names = _IDENTITY + (_GPU_IDENTITY if settings.device_class != "cpu" else ())
-    return {name: getattr(settings, name) for name in names}
+    values = {name: getattr(settings, name) for name in names}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
 def parse_target(target: str) -> tuple[str, int | str, int]:

@@ -1,5 +1,6 @@
 """`up RECIPE --dry-run`: what a recipe needs and this machine lacks is said in one line, and nothing else."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ def test_a_recipe_runs_or_says_what_is_missing(path):
     done = kernelmill("up", path, "--dry-run")
     if done.returncode:
         refused(done)
-        assert "model.path" in done.stderr or "vllm is not installed" in done.stderr
+        assert any(what in done.stderr for what in ("model.path", "vllm is not installed", "no GPU to judge on"))
     else:
         assert '"model"' in done.stdout
 
@@ -49,3 +50,19 @@ def test_vllm_that_is_not_installed_is_refused(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match="vllm is not installed here"):
         check_engine(load(ROOT / "configs" / "qwen3-0.6b.toml"))
+
+
+@pytest.mark.skipif(bool(list(Path("/dev").glob("nvidia[0-9]*"))), reason="this machine has a GPU")
+def test_judging_on_a_gpu_is_refused_without_one(tmp_path):
+    measured = ("judge.device_class=h100", "judge.speed=measured")
+    done = kernelmill("up", recipe(tmp_path), *measured, "--dry-run")
+    refused(done)
+    assert "no GPU to judge on" in done.stderr
+    assert kernelmill("up", recipe(tmp_path), *measured, "local.evaluators=0", "--dry-run").returncode == 0
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_what_defines_a_run_is_the_same_after_json(path):
+    """Actors compare it with what the first one wrote down."""
+    identity = load(path, ["judge.device_class=gpu", "judge.speed=measured"]).identity()
+    assert json.loads(json.dumps(identity)) == identity

@@ -1,0 +1,70 @@
+"""The tables about judging (docs/judging-on-gpus.md, docs/gateway.md); `configs.schema` is the whole."""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from configs.section import Section
+from core.evaluation.settings import identity
+
+
+class Judge(Section):
+    device_class: str = Field(default="cpu", pattern=r"^[a-z0-9_]+$")
+    """`cpu`, or the GPU type that judges this run, a part of its name in small letters (`h100`; `gpu` takes any):
+    verdicts of other hardware can't reach its rewards."""
+    workers: int = Field(default=2, ge=1)
+    """Candidates that one evaluator judges at once."""
+    profile: Literal["cpu", "small", "full"] = "cpu"
+    """Sizes used for correctness."""
+    draws: int = Field(default=3, ge=2)
+    """Input draws per candidate: fresh secret seeds, several distributions and scales."""
+    target: str = ""
+    """Cross-compile for this GPU as well, e.g. `cuda:90` or `hip:gfx942`; empty skips the stage."""
+    speed: Literal["none", "modelled", "measured"] = "modelled"
+    wall_s: float = Field(default=20.0, gt=0)
+    """Time for one candidate, imports apart."""
+    compile_wall_s: float = Field(default=20.0, gt=0)
+    memory_mb: int = Field(default=2048, ge=256)
+    output_kb: int = Field(default=64, ge=1)
+    """What a candidate may print before it is cut off."""
+    isolation: Literal["auto", "namespaces", "basic"] = "auto"
+    """auto takes the strongest level that this machine allows; `namespaces` refuses to judge without it."""
+    retries: int = Field(default=2, ge=0)
+    """Tries again after trouble on our side, before the verdict is `infra`."""
+    gpu_profile: Literal["small", "full"] = "full"
+    """Sizes that the GPU tier judges and times, after the CPU tier."""
+    gpu_wall_s: float = Field(default=60.0, gt=0)
+    """Time for one candidate on the GPU, compilation and everything."""
+    gpu_memory_mb: int = Field(default=16384, ge=1024)
+    """Host memory of a candidate's process that holds a GPU."""
+    baseline: Literal["eager", "compile", "max-autotune"] = "eager"
+    """What a measured speedup is over."""
+    baselines: tuple[Literal["eager", "compile", "max-autotune"], ...] = ("eager",)
+    """Which are told beside it; the compiled ones are measured once for each task and GPU and remembered on disk."""
+    profile_lines: bool = False
+    """Tell the policy its kernels and eager's with their shares of the time."""
+    cache: bool = True
+    """Answer from a verdict that stands for the same key."""
+
+    def identity(self) -> dict[str, Any]:
+        """The settings that can change a verdict; they are part of every candidate key."""
+        return identity(self)
+
+
+class Gateway(Section):
+    """`kernelmill run gateway`: the eval server's HTTP API in front of this run's evaluators (docs/gateway.md)."""
+
+    host: str = "127.0.0.1"
+    """Beyond loopback a token is needed: KERNELMILL_GATEWAY_TOKEN in the environment."""
+    port: int = Field(default=18188, ge=0, le=65535)
+    """0 takes a free one, which the log names."""
+    places: int = Field(default=1024, ge=1)
+    """Requests that may be in hand; one more is answered with 503."""
+    verdict_timeout_s: float = Field(default=600.0, gt=0)
+    """A verdict that takes longer is answered with 503; the judging goes on."""
+    max_request_kb: int = Field(default=1024, ge=1, le=4096)
+    """Largest body of one request; a batch may have 4 times as much."""
+    max_faults: int = Field(default=10, ge=1)
+    """The threshold that /fault_statistics names; nothing else depends on it."""
+    modelled_runtime: bool = False
+    """Give modelled times as `runtime` too; off, clients get -1.0 where nothing was measured."""
