@@ -1,6 +1,8 @@
 """The terminal trace of work that is given up, so that nobody waits for it: tombstones for a group's missing episodes,
-an infra verdict for a candidate. Workers leave it after repeated failures, the reaper after repeated deaths."""
+an empty answer to a held-out group, an infra verdict for a candidate. Workers leave it after repeated failures, the
+reaper after repeated deaths."""
 
+from bus import facts
 from bus.messages import Ended, Evaluation, Judged, Request
 from bus.run_bus import RunBus
 from core.episodes.episode import tombstone
@@ -8,9 +10,18 @@ from core.evaluation.verdict import Verdict
 
 
 async def bury_group(bus: RunBus, request: Request, reason: str, why: str) -> None:
-    """Publish tombstones for the episodes of a group that do not stand yet, so that the group is closed. A
-    held-out group has none: who asked has a deadline, and the dead letter."""
+    """Publish tombstones for the episodes of a group that do not stand yet, so that the group is closed; a
+    held-out group is answered without episodes."""
     if request.heldout:
+        await bus.fact(
+            facts.HELDOUT,
+            trace=request.group_id,
+            group_id=request.group_id,
+            version=request.version,
+            seed=request.seed,
+            episodes=[],
+            why=why,
+        )
         return
     standing = await bus.standing_episodes(request.group_id, request.size)
     for i in set(range(request.size)) - standing:

@@ -1,7 +1,8 @@
 """The prompt sampler: decides what is attempted next, and hands on the work of actors that died.
 
     consumes     STEPS (credits come back), actors bucket (which policy the generators hold; deaths)
-    produces     REQUESTS, facts `admitted`, `left_out`, `died`, `poisoned`; KV cursor
+    produces     REQUESTS, facts `admitted`, `left_out`, `died`, `poisoned`; KV cursor; with `evaluation.every_steps`
+                 held-out requests as well, which are no admissions and take no credits (`actors.heldout_sender`)
     waits for    credits
     unblocked by a step, a generator's beat with a newer version, a rejected group
 
@@ -20,6 +21,7 @@ import structlog
 
 from actors.actor import Actor
 from actors.given_up import bury_group, infra_verdict
+from actors.heldout_sender import HeldOutSender
 from actors.sound_tasks import SoundTasks
 from bus import codec, facts
 from bus.broker import SequenceConflict
@@ -66,11 +68,18 @@ class PromptSampler(Actor):
         self._admitted = 0
         self._draw = 0
         self._version_seen_at: dict[int, float] = {}
+        self._heldout: HeldOutSender | None = None
+        if self.config.evaluation.every_steps:
+            self._heldout = HeldOutSender(
+                self.config, self.bus, self.clock, chain=self._chain, held_version=self._held_version
+            )
 
     async def run(self) -> None:
         try:
             async with asyncio.TaskGroup() as tasks:
                 watchers = [tasks.create_task(self._follow_steps()), tasks.create_task(self._follow_actors())]
+                if self._heldout is not None:
+                    watchers.append(tasks.create_task(self._heldout.run()))
                 await self._admit_until_finished()
                 for watcher in watchers:
                     watcher.cancel()
@@ -220,4 +229,5 @@ class PromptSampler(Actor):
             "open_groups": float(self._admitted - self._chain.consumed),
             "left_out_tasks": float(len(self._sound.left_out)),
             "held_version": float(self._held_version()),
+            "heldout_groups": float(self._heldout.rounds.waiting if self._heldout is not None else 0),
         }

@@ -17,6 +17,7 @@ import structlog
 from actors.actor import Actor
 from bus import facts
 from bus.messages import Beat
+from core.record.heldout import tracked
 from core.record.record import EPISODES, FACTS, STEPS, Record
 from core.record.trackers import open_trackers
 
@@ -65,6 +66,9 @@ class Recorder(Actor):
             for _, fact in batch:
                 if fact.kind == facts.CHECKPOINT_COMMITTED:
                     await self._trim(int(fact.data["oldest_position"]))
+                elif fact.kind == facts.EVALUATED:
+                    for tracker in self._trackers:
+                        await asyncio.to_thread(tracker.log, fact.data["version"], tracked(fact.data), fact.at)
 
     async def _follow_steps(self) -> None:
         async for batch in self._batches(STEPS, self.bus.read_steps):

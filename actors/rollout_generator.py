@@ -27,7 +27,7 @@ from actors.parity_check import check_parity
 from bus import facts, subjects
 from bus.broker import Delivery
 from bus.messages import Ended, Evaluation, Held, Policy, Request
-from bus.worker import Worker
+from bus.worker import Retry, Worker
 from core.episodes.episode import Episode
 from core.episodes.play import play_group
 from core.episodes.settings import PlaySettings
@@ -47,6 +47,8 @@ FIRST_POLICY_TIMEOUT_S = 600.0
 PINS = 3
 """A held-out group whose version was replaced is played anew so often."""
 _AGAIN_S = 1.0
+_TOO_OLD_S = 2.0
+"""A held-out request for a version that is not here yet is put back for so long."""
 
 
 class RolloutGenerator(Actor):
@@ -85,6 +87,7 @@ class RolloutGenerator(Actor):
             slots=rollout.groups_in_flight,
             ack_wait_s=self.config.bus.ack_wait_s,
         )
+        self._settings = PlaySettings.of(self.config.episodes, rollout)
         self._worker.held_changed = self.beat_now
         self._held: tuple[int, str] = (-1, "")
         self._live: Policy | None = None
@@ -149,7 +152,7 @@ class RolloutGenerator(Actor):
                 missing = sorted(set(range(request.size)) - standing)
                 if standing:
                     log.info("group taken over", standing=sorted(standing), missing=missing, trace=request.group_id)
-                async for episode in self._group(request, missing, self._engine):
+                async for episode in self._group(request, missing, self._engine, self._settings):
                     await self._publish(request, episode)
         except EngineStopped as error:
             # No failure of this work, of which three bury it: this process ends, and what it holds is handed on.
@@ -157,7 +160,9 @@ class RolloutGenerator(Actor):
             self._engine_ended.set()
             await asyncio.Event().wait()
 
-    def _group(self, request: Request, indices: Sequence[int], engine: Engine) -> AsyncIterator[Episode]:
+    def _group(
+        self, request: Request, indices: Sequence[int], engine: Engine, settings: PlaySettings
+    ) -> AsyncIterator[Episode]:
         return play_group(
             request.task,
             group_id=request.group_id,
@@ -167,18 +172,25 @@ class RolloutGenerator(Actor):
             chat=self._chat,
             judge=lambda task, candidate: self._verdict(task, candidate, request.group_id),
             score=self._score,
-            settings=PlaySettings.of(self.config.episodes, self.config.rollout),
+            settings=settings,
             seed=request.seed,
             max_turns=request.max_turns,
             clock=self.clock,
         )
 
     async def _evaluate(self, request: Request) -> None:
-        """All episodes by one version; a version that was replaced meanwhile gives way to the newer one."""
+        """All episodes by one version, the one asked for or a newer one; a version that was replaced meanwhile gives
+        way to the newer one."""
+        settings = self._settings
+        if self.config.evaluation.greedy:
+            settings = msgspec.structs.replace(settings, temperature=0.0, top_p=1.0)
         for attempt in range(1, PINS + 1):
             try:
                 async with self._engine.pinned(self.config.rollout.heldout_hold_s) as view:
-                    episodes = [episode async for episode in self._group(request, range(request.size), view)]
+                    if view.version < request.version:  # the learner, or this generator, was set back
+                        raise Retry(_TOO_OLD_S, f"version {view.version} is here, {request.version} is to be evaluated")
+                    group = self._group(request, range(request.size), view, settings)
+                    episodes = [episode async for episode in group]
                     break
             except PinLost as lost:
                 if attempt == PINS:

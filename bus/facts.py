@@ -9,7 +9,10 @@ and replay read nothing else but them, the STEPS chain and the episodes.
     weights_published  learner       version, seconds, bytes
     weights_applied    generator     version, seconds
     weights_refused    generator     version, wanted, got
-    heldout            generator     group_id, version, seed, episodes (`core.record.heldout.HeldOutEpisode`)
+    heldout            generator     group_id, version, seed, episodes (`core.record.heldout.HeldOutEpisode`);
+                       who gives up  group_id, version (the one asked for), episodes (none), why
+    evaluation_begun   sampler       version, tasks, samples: its held-out groups are asked for from now on
+    evaluated          sampler       version, oldest and newest (that played), tasks (answered), missing, figures
     checkpoint_written, checkpoint_committed, checkpoint_refused     step, folder, seconds [reason]
     poisoned           sampler       stream, key, deaths
     stalled            every actor   text: who waited for what, for how long
@@ -27,6 +30,8 @@ WEIGHTS_PUBLISHED = "weights_published"
 WEIGHTS_APPLIED = "weights_applied"
 WEIGHTS_REFUSED = "weights_refused"
 HELDOUT = "heldout"
+EVALUATION_BEGUN = "evaluation_begun"
+EVALUATED = "evaluated"
 CHECKPOINT_WRITTEN = "checkpoint_written"
 CHECKPOINT_COMMITTED = "checkpoint_committed"
 CHECKPOINT_REFUSED = "checkpoint_refused"
@@ -37,5 +42,6 @@ FINISHED = "finished"
 
 ALL = (
     ADMITTED, LEFT_OUT, JOINED, LEFT, DIED, JUDGED, WEIGHTS_PUBLISHED, WEIGHTS_APPLIED, WEIGHTS_REFUSED, HELDOUT,
-    CHECKPOINT_WRITTEN, CHECKPOINT_COMMITTED, CHECKPOINT_REFUSED, POISONED, STALLED, REFUSED, FINISHED,
+    EVALUATION_BEGUN, EVALUATED, CHECKPOINT_WRITTEN, CHECKPOINT_COMMITTED, CHECKPOINT_REFUSED, POISONED, STALLED,
+    REFUSED, FINISHED,
 )  # fmt: skip

@@ -50,6 +50,8 @@ class Request(Message, frozen=True, kw_only=True, tag="request"):
     admitted_at: float = 0.0
     heldout: bool = False
     """Evaluate: all episodes by one policy version, answered by a `heldout` fact instead of messages on EPISODES."""
+    version: int = -1
+    """With `heldout`: the oldest policy version that may play it."""
 
 
 class Evaluation(Message, frozen=True, kw_only=True, tag="evaluation"):

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from configs.evaluation import Evaluation
 from configs.judging import Gateway, Judge
 from configs.learning import Learner
 from configs.rollouts import Rollout, Weights
@@ -193,6 +194,7 @@ class RunConfig(Section):
     weights: Weights = Weights()
     checkpoints: Checkpoints = Checkpoints()
     recorder: Recorder = Recorder()
+    evaluation: Evaluation = Evaluation()
     gateway: Gateway = Gateway()
     local: Local = Local()
 

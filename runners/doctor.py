@@ -30,7 +30,18 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     failed = 0
-    for check in (python, packages, broker, sandbox, gpus, gpu_judge, nvcc, disk, partial(recipe, args.config)):
+    for check in (
+        python,
+        packages,
+        broker,
+        sandbox,
+        gpus,
+        gpu_judge,
+        nvcc,
+        disk,
+        partial(engine, args.config),
+        partial(recipe, args.config),
+    ):
         for finding in _guarded(check):
             mark = {True: "ok  ", False: "FAIL", None: "-   "}[finding.ok]
             print(f"{mark} {finding.what:<12} {finding.found}")
@@ -45,7 +56,7 @@ def _guarded(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
     try:
         yield from check()
     except Exception as error:  # a check that breaks is a finding, not the end of the other checks
-        name = getattr(check, "__name__", "recipe")
+        name = (check.func if isinstance(check, partial) else check).__name__
         yield Finding(False, name, f"{type(error).__name__}: {error}", "mend what the message names")
 
 
@@ -59,7 +70,7 @@ def packages() -> Iterator[Finding]:
     import importlib.metadata
 
     for name, needed in (("torch", True), ("triton", True), ("transformers", True), ("nats-py", True),
-                         ("vllm", False), ("peft", False), ("datasets", False)):  # fmt: skip
+                         ("peft", False), ("datasets", False)):  # fmt: skip
         try:
             yield Finding(True if needed else None, name, importlib.metadata.version(name))
         except importlib.metadata.PackageNotFoundError:
@@ -157,13 +168,39 @@ def disk() -> Iterator[Finding]:
     yield Finding(free > 2, "disk", f"{free:.0f} GB free here", "a run needs a few GB: free some, or set run.folder")
 
 
+def engine(path: str) -> Iterator[Finding]:
+    """vLLM is an extra: needed where the recipe plays rollouts on it, else only worth knowing."""
+    import importlib.metadata
+
+    from configs.load import load
+
+    needed = load(path).rollout.engine == "vllm"
+    try:
+        installed = importlib.metadata.version("vllm")
+    except importlib.metadata.PackageNotFoundError:
+        found = f"not installed, but {path} has rollout.engine = 'vllm'" if needed else "not installed"
+        advice = "pip install 'kernelmill[vllm]', or set rollout.engine = 'transformers'"
+        yield Finding(False if needed else None, "vllm", found, advice)
+        return
+    if not needed:
+        yield Finding(None, "vllm", installed)
+        return
+    from core.generation.vllm_compat import version
+
+    try:
+        version()
+        yield Finding(True, "vllm", installed)
+    except ImportError as error:  # another version than is supported, or one that this machine can't load
+        yield Finding(False, "vllm", str(error), "pip install 'kernelmill[vllm]'")
+
+
 def recipe(path: str) -> Iterator[Finding]:
     from configs.load import load
     from core.tasks.loading import load_tasks
-    from runners.preflight import check
+    from runners.preflight import check_rest
 
     config = load(path)
-    check(config, path)
+    check_rest(config, path)
     yield Finding(True, "model", config.model.path)
     train = load_tasks([source.model_dump() for source in config.tasks.train], config.tasks.backend)
     heldout = load_tasks([source.model_dump() for source in config.tasks.heldout], config.tasks.backend, "heldout")

@@ -100,6 +100,8 @@ def _learning(state: LiveState, spark_width: int) -> RenderableType:
         for number, share in by_turn:
             parts += [(f"turn {number} " if number == 1 else f"  by turn {number} ", "dim"), (percent(share), "bold")]
         table.add_row("correct", Text.assemble(*parts))
+    if state.heldout:
+        table.add_row("held-out", heldout_line(state))
     line = []
     if (turns := state.latest.get("turns/mean")) is not None:
         line.append(f"{turns:.2f} per episode")
@@ -223,6 +225,19 @@ def plain_line(state: LiveState, now: float) -> str:
     return "  ".join(parts)
 
 
+def heldout_line(state: LiveState) -> str:
+    """The newest evaluation beside training; `version 20  reward 0.412 (version 5: 0.355)  correct by turn 31 %`."""
+    version, figures = state.heldout[-1]
+    parts = [f"version {version}"]
+    reward, first = figures.get("reward/mean"), state.heldout[0][1].get("reward/mean")
+    if reward is not None:
+        since = f" (version {state.heldout[0][0]}: {first:.3f})" if first is not None and len(state.heldout) > 1 else ""
+        parts.append(f"reward {reward:.3f}{since}")
+    if by_turn := turn_series(figures):
+        parts.append("correct by turn " + " ".join(percent(share) for _, share in by_turn))
+    return "  ".join(parts) if len(parts) > 1 else f"version {version}  nothing scored"
+
+
 def turn_series(metrics: Mapping[str, float]) -> list[tuple[int, float]]:
     """(turn, share of episodes that are correct by then), in order."""
     prefix = "correct/by_turn_"
@@ -296,6 +311,8 @@ class View:
         kind = event.get("type")
         if kind == "step" and event.get("kind") == "step":
             self._say(plain_line(state, now))
+        elif kind == "fact" and event.get("kind") == "evaluated":
+            self._say(f"held-out  {heldout_line(state)}")
         elif kind == "step" and event.get("kind") == "incarnation" and state.base_step:
             self._say(f"the learner goes on from step {state.base_step}")
         elif kind == "note" and state.note and state.note != self._note:

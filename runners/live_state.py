@@ -93,6 +93,8 @@ class LiveState:
     ledger: dict[str, Any] = field(default_factory=dict)
     errors: deque[tuple[float, str, str]] = field(default_factory=lambda: deque(maxlen=ERRORS_KEPT))
     """(at, actor, text)"""
+    heldout: list[tuple[int, dict[str, float]]] = field(default_factory=list)
+    """(version, figures) of the evaluations beside training, in order."""
     tokens: Rate = field(default_factory=Rate)
     verdicts: Rate = field(default_factory=Rate)
 
@@ -198,6 +200,9 @@ class LiveState:
         """Facts that a person wants to see as they happen."""
         self._begin(event)
         kind, data = event["kind"], event.get("data", {})
+        if kind == "evaluated":
+            standing = [one for one in self.heldout if one[0] != data["version"]]
+            self.heldout = [*standing, (data["version"], dict(data["figures"]))]
         texts = {
             "died": f"{data.get('actor')} died; {data.get('handed_on', 0)} deliveries handed on",
             "poisoned": f"gave up {data.get('key')}: {data.get('deaths')} workers died on it",

@@ -10,9 +10,14 @@ from runners.usage import UsageError
 
 def check(config: RunConfig, config_path: str) -> None:
     """Everything that `up` needs on this machine; raises UsageError, ConfigError or TaskError with one line."""
+    check_rest(config, config_path)
+    check_engine(config)
+
+
+def check_rest(config: RunConfig, config_path: str) -> None:
+    """The same without the engine."""
     check_model(config, config_path)
     check_tasks(config)
-    check_engine(config)
     check_weights(config)
     check_judge(config)
     for name in ("port", "monitor_port"):

@@ -7,13 +7,14 @@ what the policy wrote before and after.
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from core.episodes.episode import Episode
+from core.episodes.episode import Episode, Turn
 from core.evaluation.verdict import Verdict
 from core.record.files import RecordError, replace
-from core.record.metrics import batch_metrics
+from core.record.metrics import batch_metrics, mean
 
 BEFORE, AFTER = "heldout-before.json", "heldout-after.json"
 
@@ -30,6 +31,8 @@ class HeldOutEpisode(msgspec.Struct, frozen=True, kw_only=True):
     index: int = 0
     end: str = ""
     turns: tuple[HeldOutTurn, ...] = ()
+    completion_tokens: int = 0
+    """Sampled, in all turns."""
 
     @property
     def best(self) -> HeldOutTurn | None:
@@ -77,12 +80,47 @@ def slim(episodes: Iterable[Episode]) -> list[HeldOutEpisode]:
             level=episode.level,
             index=episode.index,
             end=episode.end,
+            completion_tokens=episode.completion_tokens,
             turns=tuple(
                 HeldOutTurn(candidate=turn.candidate, verdict=turn.verdict, score=turn.score) for turn in episode.turns
             ),
         )
         for episode in episodes
     ]
+
+
+def round_figures(episodes: Sequence[HeldOutEpisode], max_turns: int) -> dict[str, float]:
+    """`batch_metrics` of what an evaluation beside training kept of its episodes, and how many were played and count.
+    Times and staleness are not among them."""
+    whole = [_tokenless(episode) for episode in episodes]
+    found = batch_metrics(whole, max_turns=max_turns)
+    scored = [kept for kept, episode in zip(episodes, whole, strict=True) if episode.trainable]
+    if scored:
+        found["tokens/completion_mean"] = mean([episode.completion_tokens for episode in scored])
+    return found | {"episodes/played": float(len(episodes)), "episodes/scored": float(len(scored))}
+
+
+def tracked(evaluated: Mapping[str, Any]) -> dict[str, float]:
+    """The data of an `evaluated` fact as figures of the step that made its version: `heldout/reward/mean`, ..."""
+    figures = {name: evaluated[name] for name in ("version", "oldest", "newest", "tasks", "missing")}
+    return {f"heldout/{name}": float(value) for name, value in {**figures, **evaluated["figures"]}.items()}
+
+
+def _tokenless(episode: HeldOutEpisode) -> Episode:
+    return Episode(
+        group_id="",
+        index=episode.index,
+        task_id=episode.task_id,
+        level=episode.level,
+        end=episode.end,
+        turns=tuple(
+            Turn(
+                index=n, prompt_ids=b"", completion_ids=b"", logprobs=b"", versions=b"", candidate=turn.candidate,
+                verdict=turn.verdict, score=turn.score,
+            )
+            for n, turn in enumerate(episode.turns)
+        ),
+    )  # fmt: skip
 
 
 def load(path: Path) -> HeldOut | None:

@@ -18,11 +18,12 @@ class Metric(msgspec.Struct, frozen=True):
     name: str
     unit: str
     where: str
-    """`step`: in a step record's metrics; `gauge`: in an actor's beats; `held-out`: in both held-out files as well."""
+    """`step`: in a step record's metrics; `gauge`: in an actor's beats; `held-out`: in both held-out files as well;
+    `beside`: of evaluations while the run trains."""
     meaning: str
 
 
-STEP, BOTH, GAUGE = "step", "step, held-out", "gauge"
+STEP, BOTH, BESIDE, GAUGE = "step", "step, held-out", "beside", "gauge"
 METRICS: tuple[Metric, ...] = (
     Metric("reward/mean", "score", BOTH, "mean over episodes of the best turn's score; every episode counts once"),
     Metric("reward/std", "score", BOTH, "standard deviation of the same, over episodes"),
@@ -97,6 +98,15 @@ METRICS: tuple[Metric, ...] = (
     Metric("applied", "0 or 1", STEP, "learner: 1 when the weights moved"),
     Metric("refused/REASON", "samples", STEP, "learner: samples left out; the reasons are in docs/learner.md"),
     Metric("refused_step/REASON", "0 or 1", STEP, "learner: why the weights did not move"),
+    Metric("heldout/FIGURE", "its own", BESIDE, "any held-out figure above, of the held-out tasks"),
+    Metric("heldout/episodes/played", "episodes", BESIDE, "of all tasks that were answered"),
+    Metric("heldout/episodes/scored", "episodes", BESIDE, "of these, those that the figures are of"),
+    Metric("heldout/tasks", "tasks", BESIDE, "answered"),
+    Metric("heldout/missing", "tasks", BESIDE, "given up, or not answered in evaluation.answer_timeout_s"),
+    Metric("heldout/version", "version", BESIDE, "policy version that was to be evaluated"),
+    Metric("heldout/oldest", "version", BESIDE, "the oldest that played a task"),
+    Metric("heldout/newest", "version", BESIDE, "the newest; each task is played by one version, but the policy may "
+           "change between tasks"),
     Metric("loop_lag_ms", "ms", GAUGE, "every actor: how late its event loop ran, at worst, since the last beat"),
     Metric("rss_mb", "MB", GAUGE, "every actor: resident memory"),
     Metric("refused_messages", "messages", GAUGE, "every actor: messages that it could not read"),
@@ -105,6 +115,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("open_groups", "groups", GAUGE, "sampler: admitted, and neither trained on nor rejected"),
     Metric("left_out_tasks", "tasks", GAUGE, "sampler: found so far that would pay for computing nothing"),
     Metric("held_version", "version", GAUGE, "sampler: the policy version that every generator holds"),
+    Metric("heldout_groups", "groups", GAUGE, "sampler: held-out groups that are asked for and not answered"),
     Metric("tokens_total", "tokens", GAUGE, "generator: tokens sampled since the process started"),
     Metric("reused_total", "tokens", GAUGE, "generator: prompt tokens whose keys and values were still there from the "
            "turn before"),
@@ -224,7 +235,9 @@ def markdown() -> str:
             "`python -m core.record.metrics > docs/metrics.md`).",
             "",
             "`step`: in the metrics of a step record (`record/steps.jsonl`, wandb). `held-out`: also in "
-            "`heldout-before.json` and `heldout-after.json`. `gauge`: in the beats of an actor "
+            "`heldout-before.json` and `heldout-after.json`. `beside`: of the held-out evaluations while the run "
+            "trains (`evaluation.every_steps`), in `record/tracked.jsonl` and wandb at the step of the version, and as "
+            "`evaluated` facts in `record/facts.jsonl`. `gauge`: in the beats of an actor "
             "(`record/metrics.jsonl`). Capitals in a name stand for what varies; `N` is a turn's number, counted "
             "from 1.",
             "",

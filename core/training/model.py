@@ -97,9 +97,12 @@ class PolicyModel(nn.Module):
             self.masters.refresh()
 
     @torch.no_grad()
-    def full_tensors(self, dtype: torch.dtype | None = None) -> Iterator[tuple[str, Tensor]]:
-        """The policy, adapters added in: every parameter gathered, one after the other, on the CPU as `dtype` (float32
-        without). All ranks must walk through it."""
+    def full_tensors(
+        self, dtype: torch.dtype | None = None, *, device: torch.device | str = "cpu", own: bool = False
+    ) -> Iterator[tuple[str, Tensor]]:
+        """The policy, adapters added in: every parameter gathered, one after the other, on `device` as `dtype` (float32
+        without). own: none of them is a master's memory, so that they outlive the next step. All ranks must walk
+        through it."""
         layers = dict(adapters.adapted(self))
         for name, parameter in self.named_parameters():
             if name.startswith("lm.") and ".lora_" not in name:
@@ -109,7 +112,8 @@ class PolicyModel(nn.Module):
                 if layer is not None:
                     value = value.float() + adapters.added(layer, *self._adapter(layer))
                 name = name.removeprefix("lm.").replace(".base_layer.", ".")
-                yield name, value.to(device="cpu", dtype=dtype or torch.float32)
+                value = value.to(device=device, dtype=dtype or torch.float32)
+                yield name, value.clone() if own and _same_memory(value, master) else value
 
     def _adapter(self, layer: Any) -> tuple[Tensor, Tensor]:
         parts = (layer.lora_A["default"].weight, layer.lora_B["default"].weight)
@@ -134,6 +138,11 @@ class PolicyModel(nn.Module):
 def gather(tensor: Tensor) -> Tensor:
     """The whole of a sharded tensor; a collective when it is sharded."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def _same_memory(tensor: Tensor, master: Tensor) -> bool:
+    local = master.to_local() if isinstance(master, DTensor) else master
+    return tensor.untyped_storage().data_ptr() == local.untyped_storage().data_ptr()
 
 
 def scatter_into(target: Tensor, full: Tensor) -> None:

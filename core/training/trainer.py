@@ -245,12 +245,14 @@ class Trainer:
     """Set on rank 0 where weights are handed over otherwise than by a folder alone."""
 
     def publish(self, folder: str | Path, keep: int = 3) -> filesystem.Manifest | None:
-        """Hand the current version over through `folder`, and by `outgoing`, in the compute type. The manifest, on rank
-        0."""
-        tensors = self.model.full_tensors(DTYPES[self.settings.dtype])
+        """Hand the current version over through `folder`, or from the device's memory by `outgoing`, in the compute
+        type. The manifest, on rank 0."""
+        dtype = DTYPES[self.settings.dtype]
+        if self.rank == 0 and self.outgoing is not None:
+            tensors = self.model.full_tensors(dtype, device=self.device, own=True)
+            return self.outgoing.publish(folder, self.version, tensors, keep=keep)
+        tensors = self.model.full_tensors(dtype)
         if self.rank == 0:
-            if self.outgoing is not None:
-                return self.outgoing.publish(folder, self.version, tensors, keep=keep)
             return filesystem.publish(folder, self.version, tensors, keep=keep)
         for _ in tensors:  # takes part in gathering
             pass

@@ -105,14 +105,17 @@ class Sender:
         """`receivers`, `seconds`, `bytes` of each round that went well."""
         self.failures: list[str] = []
 
-    def offer(self, version: int, tensors: Iterable[tuple[str, Tensor]]) -> tuple[str, Manifest]:
-        """Keep a snapshot of `tensors` (each once, full, any device) and serve it from now on. Returns the source for
+    def offer(
+        self, version: int, tensors: Iterable[tuple[str, Tensor]], *, owned: bool = False
+    ) -> tuple[str, Manifest]:
+        """Keep a snapshot of `tensors` (each once, full, any device) and serve it from now on; with `owned` nobody
+        changes them any more, and those that are on the device are the snapshot. Returns the source for
         `core.weights.incoming.receive` and the manifest."""
         seal, snapshot, dtypes = Fingerprint(), [], set()
         for name, tensor in tensors:
             seal.add(name, tensor)
             dtypes.add(str(tensor.dtype).removeprefix("torch."))
-            snapshot.append((name, tensor.detach().to(self._device, copy=True)))
+            snapshot.append((name, tensor.detach().to(self._device, copy=not owned)))
         self._end_server()
         layout = pack(snapshot, self._bucket_bytes)
         # A version may be offered again after a rollback: tickets belong to the offer.

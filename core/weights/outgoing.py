@@ -3,12 +3,14 @@
     publish ─▶ memory of the card (ipc), or a snapshot that is served to whoever joins (nccl)    ─▶ manifest.source
             └▶ the same weights into the folder, by a thread, beside the next step               ─▶ the version's folder
 
+Tensors stay on the learner's device until the thread writes them; the host is on no engine's way.
+
 Engines pull, so one that starts late gets what stands: the source serves as long as this process lives, and the folder
 longer. The folder's copy is also what the parity probe scores. The first version is always copied; a later one is left
 out while the copy before it is still being written, since the newest source stands anyway and steps must not wait.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
@@ -48,12 +50,12 @@ class Outgoing:
     def publish(
         self, folder: str | Path, version: int, tensors: Iterable[tuple[str, Tensor]], *, keep: int = 3
     ) -> Manifest:
-        """Hand `tensors` (Hugging Face name, CPU tensor; full and each once) over. Returns the manifest, which names
-        the source. Raises what writing the copy before this one raised."""
-        # Copies: on a CPU learner they are the masters, which the next step changes under the thread.
-        whole = [(name, tensor.clone() if self._device.type == "cpu" else tensor) for name, tensor in tensors]
+        """Hand `tensors` over: (Hugging Face name, tensor on any device), full and each once, and nobody changes them
+        from now on (`PolicyModel.full_tensors(own=True)`). Returns the manifest, which names the source. Raises what
+        writing the copy before this one raised."""
+        whole = list(tensors)
         if self._sender is not None:
-            source, manifest = self._sender.offer(version, whole)
+            source, manifest = self._sender.offer(version, whole, owned=True)
         else:
             if self._publisher is None:
                 self._publisher = ipc.Publisher(folder, device=self._device, timeout_s=self._timeout_s)
@@ -61,7 +63,7 @@ class Outgoing:
         if self._copy is None or self._copy.done():
             if self._copy is not None:
                 self._copy.result()
-            self._copy = self._copier.submit(filesystem.publish, folder, version, whole, keep=keep)
+            self._copy = self._copier.submit(filesystem.publish, folder, version, _on_host(whole), keep=keep)
         else:
             self.copies_left_out += 1
             log.info("weights not copied to the folder: the copy before is still being written", version=version)
@@ -72,6 +74,16 @@ class Outgoing:
         self._copier.shutdown(wait=True)
         if self._sender is not None:
             self._sender.close()
+
+
+def _on_host(tensors: list[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+    """Each on the CPU as it is asked for, on a stream of its own, so that a step goes on meanwhile. What is copied has
+    been computed: its fingerprint was read."""
+    for name, tensor in tensors:
+        if tensor.device.type == "cuda":
+            with torch.cuda.stream(torch.cuda.Stream(tensor.device)):
+                tensor = tensor.cpu()
+        yield name, tensor
 
 
 def _sender(host: str, ports: tuple[int, int], device: torch.device, timeout_s: float) -> nccl.Sender:

@@ -54,6 +54,8 @@ class ReportData:
     """Gauge -> (minutes since the start, per second)."""
     before: HeldOut | None = None
     after: HeldOut | None = None
+    beside: list[tuple[int, dict[str, float]]] = field(default_factory=list)
+    """(version, figures under `heldout/`) of the evaluations while the run trained, by version."""
     pairs: list[Pair] = field(default_factory=list)
     pairs_from: str = ""
     """Where the pairs come from, and how they were chosen."""
@@ -79,11 +81,15 @@ def gather(folder: Path) -> ReportData:
     )
     ats = [row.at for row in chain if row.at]
     kinds: Counter[str] = Counter()
+    beside: dict[int, dict[str, float]] = {}
     for fact in reading.facts(folder):
         kinds[fact.kind] += 1
+        if fact.kind == "evaluated":
+            beside[fact.data["version"]] = heldout.tracked(fact.data)
         if fact.at:
             ats.append(fact.at)
     data.facts = dict(sorted(kinds.items()))
+    data.beside = sorted(beside.items())
     data.started_at, data.ended_at = (min(ats), max(ats)) if ats else (None, None)
     data.rollbacks = _rollbacks(chain)
     data.throughput = _throughput(folder, data.started_at)

@@ -235,6 +235,8 @@ def _charts(data: ReportData) -> str:
                 line_chart(raw_and_mean("speedup/geomean", "step"), title="Speedup", marks=marks, floor=1.0),
             )
         )
+    if data.beside:
+        charts.append(_beside(data))
     for gauge, what in (("tokens_total", "tokens/s"), ("verdicts_total", "kernels judged/s")):
         if gauge in data.throughput:
             minutes, rates = data.throughput[gauge]
@@ -250,6 +252,26 @@ def _charts(data: ReportData) -> str:
     more = f'<details><summary>the learner itself: {len(learner)} plots</summary><div class="charts">{"".join(learner)}'
     more += "</div></details>"
     return f'<h2>Training</h2><div class="charts">{"".join(charts)}</div>{notes}{more if learner else ""}'
+
+
+def _beside(data: ReportData) -> str:
+    """The evaluations while the run trained."""
+    xs = [float(version) for version, _ in data.beside]
+    turns = sorted({n for _, figures in data.beside for n, _ in turn_series(_held(figures))})
+    names = [("reward/mean", "reward")]
+    names += [(f"correct/by_turn_{n}", "correct at turn 1" if n == 1 else f"correct by turn {n}") for n in turns[:5]]
+    lines = [
+        Series(what, xs, [figures.get(f"heldout/{name}") for _, figures in data.beside], i)
+        for i, (name, what) in enumerate(names)
+    ]
+    missing = sum(int(figures["heldout/missing"]) for _, figures in data.beside)
+    told = f"{len(data.beside)} policy versions; {missing} tasks were not answered"
+    chart = line_chart(lines, title="Held-out tasks while training", x_label="version", floor=0.0)
+    return _figure("Held-out tasks while training", told, chart)
+
+
+def _held(figures: Mapping[str, float]) -> dict[str, float]:
+    return {name.removeprefix("heldout/"): value for name, value in figures.items()}
 
 
 def _figure(title: str, what: str, chart: str) -> str:

@@ -216,6 +216,61 @@ def test_a_held_out_group_whose_version_was_replaced_is_played_by_the_newer_one(
     assert answer.data["version"] == 1 and len(answer.data["episodes"]) == 2 and ended == []
 
 
+def test_a_held_out_group_waits_for_the_version_that_it_is_about(tmp_path):
+    """The learner was set back: a version that is not here yet is not answered for."""
+    stage = Stage(tmp_path)
+
+    async def scene():
+        await stage.open()
+        await stage.policy(0, *stage.write(0))
+        async with stage.generator() as (_, work):
+            await stage.request("later", size=1, heldout=True, version=1)
+            await stage.request("now", size=1, heldout=True, version=0)
+
+            async def answered(count):
+                return len(await stage.facts(facts.HELDOUT)) >= count
+
+            await stage.until(work, lambda: answered(1))
+            await stage.policy(1, *stage.write(1, 1.01))
+            await stage.until(work, lambda: answered(2))
+        return await stage.facts(facts.HELDOUT)
+
+    assert [(answer.data["group_id"], answer.data["version"]) for answer in run(scene())] == [("now", 0), ("later", 1)]
+
+
+def test_greedy_evaluation_takes_the_likeliest_tokens_and_training_draws(tmp_path):
+    stage = Stage(tmp_path, parity_max_abs=0, parity_mean_abs=0)
+    stage.config = stage.config.model_copy(
+        update={"evaluation": stage.config.evaluation.model_copy(update={"greedy": True})}
+    )
+
+    async def scene():
+        await stage.open()
+        await stage.policy(0, *stage.write(0))
+        async with stage.generator() as (actor, work):
+            asked = []
+            generate = actor._engine.engine.generate
+
+            async def noted(ids, sampling):
+                asked.append(sampling.temperature)
+                return await generate(ids, sampling)
+
+            actor._engine.engine.generate = noted
+            await stage.request("held", size=1, heldout=True)
+
+            async def answered():
+                return await stage.facts(facts.HELDOUT)
+
+            await stage.until(work, answered)
+            greedy = len(asked)
+            await stage.request("train", size=1)
+            await stage.until(work, lambda: all_ended(stage, 1))
+        return asked[:greedy], asked[greedy:]
+
+    held, trained = run(scene())
+    assert set(held) == {0.0} and set(trained) == {1.0}
+
+
 def test_finished_episodes_of_a_killed_generator_are_not_played_again(tmp_path):
     stage = Stage(tmp_path, batch_rows=2)
 
