@@ -128,10 +128,10 @@ class Policy(Message, frozen=True, kw_only=True, tag="policy"):
     folder: str
     """The version's folder; with a source it may come later, or be left out where copies are slower than steps."""
     fingerprint: str
-    source: str = ""
-    """A faster way to the same weights (`core.weights.incoming`), as long as the learner that wrote this lives."""
     incarnation: int = 0
     config_hash: str = ""
+    source: str = ""
+    """A faster way to the same weights (`core.weights.incoming`), as long as the learner that wrote this lives."""
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):

@@ -37,10 +37,10 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """Lower end of the confidence interval; this is what a reward uses. Equal to `speedup` when modelled."""
     runtime_ms: float | None = None
     baseline_ms: float | None = None
-    clock: dict[str, float] = {}
-    """Of a measured pass, over the timed calls: `calls`, `mean_ms`, `std_ms`, `min_ms`, `max_ms`, and the baseline's
-    with `baseline_` before."""
     wall_s: float = 0.0
     """How long judging took."""
     screens: tuple[str, ...] = ()
     """Findings of the static screen that did not decide the verdict; features for the log."""
+    clock: dict[str, float] = {}
+    """Of a measured pass, over the timed calls: `calls`, `mean_ms`, `std_ms`, `min_ms`, `max_ms`, and the baseline's
+    with `baseline_` before."""
