@@ -11,15 +11,12 @@ import torch
 from core.evaluation import gpu_health, gpu_probe, gpu_probe_child, gpu_processes, sandbox
 from core.evaluation.gpu_condition import LOST, PROBES, Probed
 from core.evaluation.gpu_health import ContextLost, GpuHealth, GpuUnfit
-from core.evaluation.gpu_quiet import BUSY, Quiet, is_busy
 from core.evaluation.gpu_spawn import GpuZygote
 from core.evaluation.spawn import ZygoteError
 from core.evaluation.verdict import Verdict
 
-GPU = pytest.param(
-    "cuda:0", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
-)
 on_gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
+GPU = pytest.param("cuda:0", marks=on_gpu)
 PASSED = Probed(passed=True, seconds=0.1)
 
 
@@ -370,54 +367,6 @@ def test_a_probe_that_a_person_asks_for_kills_no_worker_and_no_candidate(tmp_pat
     finally:
         child.kill()
         child.wait()
-
-
-@pytest.mark.parametrize(
-    ("processes", "left"), [({}, None), ({1: 300, 2: 200}, 400), ({1: 300, 2: -1}, None)]
-)  # fmt: skip
-def test_memory_that_belongs_to_nobody_is_known_only_where_all_is_told(processes, left):
-    assert gpu_processes.Reading(used_mb=900, total_mb=1000, processes=processes).unaccounted_mb == left
-
-
-def test_a_devices_number_is_the_drivers(monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,GPU-abc")
-    assert (gpu_processes.physical("cuda:0"), gpu_processes.physical("cuda:1")) == ("3", "GPU-abc")
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    assert (gpu_processes.physical("cuda"), gpu_processes.physical("cuda:2")) == ("0", "2")
-    with pytest.raises(ValueError, match="wanted cuda"):
-        gpu_processes.physical("hip:0")
-
-
-# --- quiet ---
-
-
-def test_busy_is_slow_every_time():
-    assert is_busy([2.0, 1.9], 1.0) and not is_busy([2.0, 1.0], 1.0)
-    assert not is_busy([], 1.0) and not is_busy([5.0], 0.0) and not is_busy([BUSY], 1.0)
-
-
-class Readings(Quiet):
-    """A Quiet with readings that are given."""
-
-    def __init__(self, readings):
-        self.usual = 1.0
-        super().__init__("given", lambda: self.usual, lambda reading: setattr(self, "usual", min(self.usual, reading)))
-        self._readings = iter(readings)
-
-    def reading(self):
-        return next(self._readings)
-
-
-def test_a_measurement_that_was_disturbed_is_made_again():
-    measured = []
-    quiet = Readings([1.0, *[2.0] * 5, 1.0, 1.1])  # quiet; busy afterwards; quiet; quiet
-    assert quiet.around(lambda: measured.append(1) or len(measured)) == 2
-    assert (quiet.measured_again, quiet.looked) == (1, True)
-
-
-def test_no_quiet_is_said():
-    with pytest.raises(TimeoutError, match="all the time"):
-        Readings([3.0] * 5).around(lambda: 1, most_s=0.0)
 
 
 # --- a GPU's own word ---

@@ -1,0 +1,21 @@
+"""What NVML says, read: memory that belongs to nobody, and devices' numbers."""
+
+import pytest
+
+from core.evaluation import gpu_processes
+
+
+@pytest.mark.parametrize(
+    ("processes", "left"), [({}, None), ({1: 300, 2: 200}, 400), ({1: 300, 2: -1}, None)]
+)  # fmt: skip
+def test_memory_that_belongs_to_nobody_is_known_only_where_all_is_told(processes, left):
+    assert gpu_processes.Reading(used_mb=900, total_mb=1000, processes=processes).unaccounted_mb == left
+
+
+def test_a_devices_number_is_the_drivers(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,GPU-abc")
+    assert (gpu_processes.physical("cuda:0"), gpu_processes.physical("cuda:1")) == ("3", "GPU-abc")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert (gpu_processes.physical("cuda"), gpu_processes.physical("cuda:2")) == ("0", "2")
+    with pytest.raises(ValueError, match="wanted cuda"):
+        gpu_processes.physical("hip:0")

@@ -1,0 +1,34 @@
+"""Whether somebody else's kernels run: what readings say, and measurements that are made again."""
+
+import pytest
+
+from core.evaluation.gpu_quiet import BUSY, Quiet, is_busy
+
+
+def test_busy_is_slow_every_time():
+    assert is_busy([2.0, 1.9], 1.0) and not is_busy([2.0, 1.0], 1.0)
+    assert not is_busy([], 1.0) and not is_busy([5.0], 0.0) and not is_busy([BUSY], 1.0)
+
+
+class Readings(Quiet):
+    """A Quiet with readings that are given."""
+
+    def __init__(self, readings):
+        self.usual = 1.0
+        super().__init__("given", lambda: self.usual, lambda reading: setattr(self, "usual", min(self.usual, reading)))
+        self._readings = iter(readings)
+
+    def reading(self):
+        return next(self._readings)
+
+
+def test_a_measurement_that_was_disturbed_is_made_again():
+    measured = []
+    quiet = Readings([1.0, *[2.0] * 5, 1.0, 1.1])  # quiet; busy afterwards; quiet; quiet
+    assert quiet.around(lambda: measured.append(1) or len(measured)) == 2
+    assert (quiet.measured_again, quiet.looked) == (1, True)
+
+
+def test_no_quiet_is_said():
+    with pytest.raises(TimeoutError, match="all the time"):
+        Readings([3.0] * 5).around(lambda: 1, most_s=0.0)
