@@ -10,6 +10,8 @@ from core.training.trainer import Trainer
 from tests.unit.training.conftest import make_samples
 from tests.unit.training.test_trainer import gradients, settings_for
 
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
 
 @settings(max_examples=80, deadline=None)
 @given(lengths=st.lists(st.integers(1, 300), min_size=1, max_size=20), few=st.booleans())
@@ -82,6 +84,7 @@ def attend(backend, lengths, q, k, v, grad):
 
 
 @pytest.mark.gpu
+@needs_gpu
 @pytest.mark.parametrize("backend", ["varlen", "cudnn", "auto"])
 @pytest.mark.parametrize("lengths", [[512], [256] * 4, [1000, 13, 1, 64, 900, 870, 2], [1, 1]])
 def test_kernels_equal_attention_written_out(backend, lengths):
@@ -96,6 +99,7 @@ def test_kernels_equal_attention_written_out(backend, lengths):
 
 
 @pytest.mark.gpu
+@needs_gpu
 @pytest.mark.parametrize("want_entropy", [True, False])
 def test_head_on_cuda_equals_dense(want_entropy):
     from core.training.logprobs import chunked_logprobs, fused_loss
@@ -123,6 +127,7 @@ def test_head_on_cuda_equals_dense(want_entropy):
 
 
 @pytest.mark.gpu
+@needs_gpu
 @pytest.mark.parametrize("fields", [{}, {"compile": True}, {"compile": True, "activation_checkpointing": "selective"}])
 def test_a_step_on_cuda_is_near_the_step_in_float32(policy_folder, fields):
     samples = make_samples(8)
