@@ -242,7 +242,7 @@ def _runtime(verdict: Verdict, request: EvalRequest, terms: Terms, evaluator: st
     usable = verdict.speed_kind == "measured" or (verdict.speed_kind == "modelled" and terms.modelled_runtime)
     if not request.measure_performance or not usable or verdict.runtime_ms is None:
         return -1.0, {}
-    clock = getattr(verdict, "clock", {})
+    clock = verdict.clock
     return verdict.runtime_ms, {
         **_statistics(clock, verdict.runtime_ms),
         "hardware": terms.device_class,

@@ -9,7 +9,6 @@ inputs and buffers is compared too. Raises ChildFailed; what is wrong otherwise 
 """
 
 import contextlib
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -28,18 +27,10 @@ CALLS = ((0, ""), (0, "with new values in place"), (1, "of the second set"))
 KNOWN = tuple(note for _, note in CALLS if note)
 
 
-def share(zygote: GpuZygote, name: str, arena: Any) -> None:
-    """Map an arena in the child."""
-    descriptor = arena.descriptor()
-    try:
-        zygote.ask("memory", name, arena.nbytes, descriptors=(descriptor,))
-    finally:
-        os.close(descriptor)
-
-
 def construct(zygote: GpuZygote, task: GpuTask) -> None:
     """A module of the child for this task, with its inputs and parameters."""
-    share(zygote, task.arena_name, task.arena)
+    zygote.share(task.arena_name, task.arena)
+    zygote.settle()
     zygote.ask("construct", task.init_tree())
     zygote.ask("inputs", task.input_trees(), task.reference.mutated, zygote.baseline)
     zygote.ask("state", task.state_trees(), task.reference.built.required)

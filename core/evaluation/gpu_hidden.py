@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from core.evaluation import shapes
 from core.evaluation.device_reference import DeviceReference
 from core.evaluation.findings import Finding
-from core.evaluation.gpu_correct import Calls, Phase, construct, share
+from core.evaluation.gpu_correct import Calls, Phase, construct
 from core.evaluation.gpu_lease import lease
 from core.evaluation.gpu_outputs import Outputs
 from core.evaluation.gpu_spawn import GpuZygote
@@ -72,7 +72,8 @@ class HiddenSizes:
             stack.callback(out.close)
             with _variant(child, 1):
                 construct(child, hidden)
-                share(child, "hidden out", out.arena)
+                child.share("hidden out", out.arena)
+                child.settle()
                 calls = Calls(hidden, child, out, phase)
                 told = ", ".join(f"{name}={value}" for name, value in sorted(sizes.items()))
                 return calls.one(0, f"at other sizes ({told})", hidden.reference.training, False)[1]

@@ -10,12 +10,10 @@ GPU is still the one on which the others were measured. What fails in a baseline
 """
 
 import logging
-import os
 import random
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
 
 import msgspec
 import torch
@@ -45,20 +43,11 @@ Spent = Callable[[str], AbstractContextManager[None]]
 def load(zygote: GpuZygote, task: GpuTask, source: str, out: Outputs) -> None:
     """All orders that bring a forked child to where it can be called; nobody waits for them here."""
     zygote.order("import", source)
-    share(zygote, task.arena_name, task.arena)
+    zygote.share(task.arena_name, task.arena)
     zygote.order("construct", task.init_tree())
     zygote.order("inputs", task.input_trees(), task.reference.mutated, zygote.baseline)
     zygote.order("state", task.state_trees(), task.reference.built.required)
-    share(zygote, "out", out.arena)
-
-
-def share(zygote: GpuZygote, name: str, arena: Any) -> None:
-    """Let a child map an arena."""
-    descriptor = arena.descriptor()
-    try:
-        zygote.order("memory", name, arena.nbytes, descriptors=(descriptor,))
-    finally:
-        os.close(descriptor)
+    zygote.share("out", out.arena)
 
 
 class Measuring:

@@ -135,6 +135,14 @@ class GpuZygote(Zygote):
                 raise ChildFailed(command, code=self.end().code, baseline=self.baseline) from None
         self._owed.append(command)
 
+    def share(self, name: str, arena: Any) -> None:
+        """The order to map an arena, with its descriptor."""
+        descriptor = arena.descriptor()
+        try:
+            self.order("memory", name, arena.nbytes, descriptors=(descriptor,))
+        finally:
+            os.close(descriptor)
+
     def settle(self) -> None:
         """Wait for all orders; raises ChildFailed of the first that failed."""
         while self._owed:

@@ -268,7 +268,8 @@ class GpuStage(Troubles):
             gpu_correct.construct(zygote, task)
 
     def _share(self, zygote: GpuZygote, name: str, arena: Any) -> None:
-        gpu_correct.share(zygote, name, arena)
+        zygote.share(name, arena)
+        zygote.settle()
         if self._out is not None and self._out.arena is arena:
             self._out.bind(zygote, self._turns)
         self.accounts.arenas_gb[f"{name} of the candidate"] = arena.nbytes / 1e9
