@@ -76,12 +76,13 @@ class Critic:
         self.optimizer.zero_grad(set_to_none=True)
         return norm
 
-    def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Masters and optimizer state, whole, on the CPU, as `critic.<parameter>[.<state>]`. Collective."""
+    def tensors(self, device: torch.device | str | None = "cpu") -> Iterator[tuple[str, Tensor]]:
+        """Masters and optimizer state, whole, on `device` (None: where they are), as
+        `critic.<parameter>[.<state>]`. Collective."""
         for name, parameter in self.model.named_masters():
-            yield f"critic.{name}.value", gather(parameter.detach()).cpu()
+            yield f"critic.{name}.value", gather(parameter.detach()).to(device)
             for key, value in sorted(self.optimizer.state.get(parameter, {}).items()):
-                yield f"critic.{name}.{key}", gather(value.detach()).cpu()
+                yield f"critic.{name}.{key}", gather(value.detach()).to(device)
 
     @torch.no_grad()
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:

@@ -98,11 +98,11 @@ class PolicyModel(nn.Module):
 
     @torch.no_grad()
     def full_tensors(
-        self, dtype: torch.dtype | None = None, *, device: torch.device | str = "cpu", own: bool = False
+        self, dtype: torch.dtype | None = None, *, device: torch.device | str | None = "cpu", own: bool = False
     ) -> Iterator[tuple[str, Tensor]]:
-        """The policy, adapters added in: every parameter gathered, one after the other, on `device` as `dtype` (float32
-        without). own: none of them is a master's memory, so that they outlive the next step. All ranks must walk
-        through it."""
+        """The policy, adapters added in: every parameter gathered, one after the other, on `device` (None: where it
+        is) as `dtype` (float32 without). own: none of them is a master's memory, so that they outlive the next step.
+        All ranks must walk through it."""
         layers = dict(adapters.adapted(self))
         for name, parameter in self.named_parameters():
             if name.startswith("lm.") and ".lora_" not in name:

@@ -12,8 +12,7 @@ is empty (a single token of weight 0).
 """
 
 import heapq
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,12 +47,6 @@ def refusal(sample: Sample, budget_tokens: int, vocab: int | None = None) -> str
     return None
 
 
-def sift(samples: Sequence[Sample], budget_tokens: int, vocab: int | None = None) -> tuple[list[int], Counter[str]]:
-    """Indices of the samples that can be trained on, and how many were refused for which reason."""
-    reasons = [refusal(sample, budget_tokens, vocab) for sample in samples]
-    return [i for i, reason in enumerate(reasons) if reason is None], Counter(r for r in reasons if r is not None)
-
-
 def plan(
     lengths: Sequence[int], *, budget_tokens: int, ranks: int, quadratic_tokens: int = 8192
 ) -> list[list[list[int]]]:
@@ -64,7 +57,9 @@ def plan(
     attention costs as much as the rest at about `quadratic_tokens`. Raises ValueError for a length over the budget.
     """
     if any(n > budget_tokens for n in lengths):
-        raise ValueError(f"a sample of {max(lengths)} tokens doesn't fit a budget of {budget_tokens}; sift first")
+        raise ValueError(
+            f"a sample of {max(lengths)} tokens doesn't fit a budget of {budget_tokens}; leave out what `refusal` names"
+        )
     order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
     per_rank = max(1, -(-sum(lengths) // (budget_tokens * ranks)))
     while True:
@@ -142,8 +137,16 @@ class Packed:
         return len(self.ids)
 
     def to(self, device: torch.device | str) -> "Packed":
-        moved = {name: value.to(device) for name, value in self.__dict__.items() if isinstance(value, Tensor)}
-        return Packed(**moved, lengths=self.lengths)
+        """On `device`; from pinned memory without waiting for what the GPU has to do before."""
+        return self._each(lambda tensor: tensor.to(device, non_blocking=tensor.is_pinned()))
+
+    def pinned(self) -> "Packed":
+        """In memory that a GPU reads by itself."""
+        return self._each(Tensor.pin_memory)
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> "Packed":
+        tensors = {name: change(value) for name, value in self.__dict__.items() if isinstance(value, Tensor)}
+        return Packed(**tensors, lengths=self.lengths)
 
 
 _FILLING = 256

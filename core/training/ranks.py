@@ -5,12 +5,15 @@
     ranks.publish("weights"); ranks.close()
 
         this process (rank 0)                 TCP store on loopback              rank 1..N-1
-        call n: method, arguments   ------>   call/n/*   -------------------->   wait by ticks, then take part
+        batch k: samples            ------>   batch/k/*  -------------------->   a thread decodes, plans and packs it
+        call n: method, arguments   ------>   call/n     -------------------->   wait by ticks, then take part
         its own part, collectives   <======== gloo / NCCL ===================>   its own part, collectives
         wait by ticks               <------   done/n/rank   <-----------------   done, or what went wrong
 
 - Idle ranks wait on the store in ticks of a second, never inside a collective, so that no watchdog ends them however
   long the next batch takes.
+- `prepare` sends a batch ahead, from any thread while a step runs; a batch that no step takes is dropped with the next
+  step. Both threads of a rank have a connection of their own to the store, since one is used by one call at a time.
 - Arguments travel as MessagePack, never pickled, in pieces below the store's limit.
 - A rank dies with its parent (PR_SET_PDEATHSIG where Linux has it, and a look at every tick). When a rank dies, rank 0
   raises; when rank 0 is stuck in a collective that the dead rank will not join, the process ends with code 70: a
@@ -23,6 +26,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -33,16 +37,18 @@ import torch
 import torch.distributed as dist
 
 from core.episodes.samples import Sample
+from core.training.batch import Prepared
 from core.training.lifeline import die_with_parent, orphaned
 from core.training.settings import TrainerSettings
+from core.training.snapshot import TakenCheckpoint, TakenWeights
 from core.training.trainer import Trainer, device_of
 
 _PIECE_BYTES = 4 * 2**20
 """The store refuses values above 8 MiB."""
 _TICK = timedelta(seconds=1)
 _STUCK_S = 20.0
-_COLLECTIVE_TIMEOUT = timedelta(minutes=10)
 _START_TIMEOUT_S = 300.0
+_LEAVE = "leave"
 
 
 class RankFailed(RuntimeError):
@@ -51,17 +57,20 @@ class RankFailed(RuntimeError):
 
 class _Call(msgspec.Struct):
     method: str
-    samples: list[Sample] | None = None
+    batch: int = -1
+    """For a step: which."""
     keywords: dict[str, Any] = {}
 
 
-def encode_call(call: _Call) -> bytes:
-    """A call as MessagePack; arrays as (dtype, bytes)."""
-    return msgspec.msgpack.encode(call, enc_hook=lambda a: (a.dtype.str, a.tobytes()))
+def encode_samples(samples: Sequence[Sample]) -> bytes:
+    """Samples as MessagePack; arrays as (dtype, bytes)."""
+    return msgspec.msgpack.encode(samples, enc_hook=lambda a: (a.dtype.str, a.tobytes()))
 
 
-def decode_call(data: bytes) -> _Call:
-    return msgspec.msgpack.decode(data, type=_Call, dec_hook=lambda _, pair: np.frombuffer(pair[1], np.dtype(pair[0])))
+def decode_samples(data: bytes) -> list[Sample]:
+    return msgspec.msgpack.decode(
+        data, type=list[Sample], dec_hook=lambda _, pair: np.frombuffer(pair[1], np.dtype(pair[0]))
+    )
 
 
 class RankGroup:
@@ -73,6 +82,7 @@ class RankGroup:
         self.settings = settings
         self.world = settings.ranks
         self._calls = 0
+        self._batches = self._dropped = 0
         self._processes: list[subprocess.Popen[bytes]] = []
         self._in_call = False
         self._closed = threading.Event()
@@ -81,6 +91,7 @@ class RankGroup:
         )
         if self._store is not None:
             self._spawn(self._store)
+            self._ahead = dist.TCPStore("127.0.0.1", self._store.port, is_master=False)
             _join(self._store, settings, 0)
         self.trainer = Trainer(settings, 0, self.world)
         if resume is not None:
@@ -102,42 +113,73 @@ class RankGroup:
     def version(self) -> int:
         return self.trainer.version
 
-    def step(self, samples: Sequence[Sample]) -> dict[str, float]:
+    def prepare(self, samples: Sequence[Sample]) -> Prepared:
+        """`Trainer.prepare` on all ranks, for a later `step`. For one thread at a time, beside any other call."""
+        samples = list(samples)
+        number = self._send_batch(samples)
+        return replace(self.trainer.prepare(samples), number=number)
+
+    def step(self, batch: Sequence[Sample] | Prepared) -> dict[str, float]:
         """`Trainer.step`"""
-        return self._call("step", list(samples))
+        samples = batch if isinstance(batch, Prepared) else list(batch)
+        number = samples.number if isinstance(samples, Prepared) else self._send_batch(samples)
+        answer = self._call("step", batch=number, own=[samples])
+        if self.world > 1:
+            for old in range(self._dropped, number + 1):
+                for i in range(int(self._ahead.get(f"batch/{old}"))):
+                    self._ahead.delete_key(f"batch/{old}/{i}")
+            self._dropped = number + 1
+        return answer
 
     def publish(self, folder: str | Path, keep: int = 3) -> Any:
         """`Trainer.publish`; answers with the manifest."""
-        return self._call("publish", folder=str(folder), keep=keep)
+        return self.take_weights().publish(folder, keep)
 
     def save(self, folder: str | Path, **extra: Any) -> Path:
         """`Trainer.save`; answers with the folder of the written, not yet committed, checkpoint."""
-        return self._call("save", folder=str(folder), **extra)
+        return self.take_checkpoint(**extra).write(folder)
+
+    def take_weights(self) -> TakenWeights:
+        """`Trainer.take_weights`"""
+        return self._call("take_weights")
+
+    def take_checkpoint(self, **extra: Any) -> TakenCheckpoint:
+        """`Trainer.take_checkpoint`"""
+        return self._call("take_checkpoint", keywords=extra, elsewhere={})
 
     def load(self, path: str | Path) -> Any:
         """`Trainer.load`; answers with the checkpoint's extra."""
-        return self._call("load", path=str(path))
+        return self._call("load", keywords={"path": str(path)})
 
-    def _call(self, method: str, samples: list[Sample] | None = None, **keywords: Any) -> Any:
+    def _call(
+        self, method: str, *, batch: int = -1, own: Sequence[Any] = (), keywords: dict[str, Any] | None = None,
+        elsewhere: dict[str, Any] | None = None,
+    ) -> Any:  # fmt: skip
+        """own: arguments of this rank alone; elsewhere: keywords of the others, where they differ."""
         self._check()
         n, self._calls = self._calls, self._calls + 1
+        keywords = keywords or {}
         self._in_call = True
         try:
-            if self.world > 1:
-                self._send(n, encode_call(_Call(method, samples, keywords)))
-            arguments = [] if samples is None else [samples]
-            answer = getattr(self.trainer, method)(*arguments, **keywords)
+            if self._store is not None and self.world > 1:
+                call = _Call(method, batch, keywords if elsewhere is None else elsewhere)
+                self._store.set(f"call/{n}", msgspec.json.encode(call).decode())
+            answer = getattr(self.trainer, method)(*own, **keywords)
             self._collect(n)
         finally:
             self._in_call = False
         return answer
 
-    def _send(self, n: int, data: bytes) -> None:
-        assert self._store is not None
+    def _send_batch(self, samples: list[Sample]) -> int:
+        if self.world == 1:
+            return -1
+        n, self._batches = self._batches, self._batches + 1
+        data = encode_samples(samples)
         pieces = [data[at : at + _PIECE_BYTES] for at in range(0, len(data), _PIECE_BYTES)]
         for i, piece in enumerate(pieces):
-            self._store.set(f"call/{n}/{i}", piece)  # type: ignore[arg-type] # bytes pass, the stub says str
-        self._store.set(f"call/{n}", str(len(pieces)))
+            self._ahead.set(f"batch/{n}/{i}", piece)  # type: ignore[arg-type] # bytes pass, the stub says str
+        self._ahead.set(f"batch/{n}", str(len(pieces)))
+        return n
 
     def _collect(self, n: int) -> None:
         for rank in range(1, self.world):
@@ -147,10 +189,6 @@ class RankGroup:
             said = self._store.get(f"done/{n}/{rank}").decode()
             if said != "ok":
                 raise RankFailed(f"learner rank {rank} failed in {said}")
-        if self.world > 1:
-            assert self._store is not None
-            for i in range(int(self._store.get(f"call/{n}"))):
-                self._store.delete_key(f"call/{n}/{i}")
 
     # Life and death --------------------------------------------------------------------------------------------------
 
@@ -183,7 +221,7 @@ class RankGroup:
             return
         self._closed.set()
         if self._store is not None:
-            self._store.set(f"call/{self._calls}", "0")  # a call of no pieces: leave
+            self._store.set(f"call/{self._calls}", _LEAVE)
             for process in self._processes:
                 try:
                     process.wait(10)
@@ -218,9 +256,48 @@ def _join(store: dist.TCPStore, settings: TrainerSettings, rank: int) -> None:
         store=dist.PrefixStore("group", store),
         rank=rank,
         world_size=settings.ranks,
-        timeout=_COLLECTIVE_TIMEOUT,
+        timeout=timedelta(seconds=settings.collective_timeout_s),
         device_id=kind if kind.type == "cuda" else None,
     )
+
+
+class _Ahead(threading.Thread):
+    """Decodes, plans and packs the batches of a rank other than 0 as they are sent, beside the step before."""
+
+    def __init__(self, port: int, trainer: Trainer) -> None:
+        super().__init__(name="batches-ahead", daemon=True)
+        self._store = dist.TCPStore("127.0.0.1", port, is_master=False, timeout=timedelta(seconds=_START_TIMEOUT_S))
+        self._trainer = trainer
+        self._ready: dict[int, Prepared | Exception] = {}
+        self._changed = threading.Condition()
+
+    def run(self) -> None:
+        n = 0
+        while True:
+            while not _wait(self._store, f"batch/{n}"):
+                pass
+            found: Prepared | Exception
+            try:
+                pieces = int(self._store.get(f"batch/{n}"))
+                data = b"".join(self._store.get(f"batch/{n}/{i}") for i in range(pieces))
+                found = self._trainer.prepare(decode_samples(data))
+            except Exception as error:  # told by the step that takes it, as on rank 0
+                found = error
+            with self._changed:
+                self._ready[n] = found
+                self._changed.notify()
+            n += 1
+
+    def take(self, n: int) -> Prepared:
+        """Batch `n`; those before it are dropped."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: n in self._ready, _START_TIMEOUT_S):
+                raise TimeoutError(f"batch {n} was not there after {_START_TIMEOUT_S:.0f} s")
+            found = self._ready[n]
+            self._ready = {k: batch for k, batch in self._ready.items() if k > n}
+        if isinstance(found, Exception):
+            raise found
+        return found
 
 
 def serve(port: int, rank: int, parent: int) -> None:
@@ -230,17 +307,18 @@ def serve(port: int, rank: int, parent: int) -> None:
     settings = msgspec.json.decode(store.get("settings"), type=TrainerSettings)
     _join(store, settings, rank)
     trainer = Trainer(settings, rank, settings.ranks)
+    ahead = _Ahead(port, trainer)
+    ahead.start()
     n = 0
     while True:
         while not _wait(store, f"call/{n}"):
             if orphaned(parent):
                 os._exit(0)
-        pieces = int(store.get(f"call/{n}"))
-        if pieces == 0:
+        if (said := store.get(f"call/{n}").decode()) == _LEAVE:
             break
-        call = decode_call(b"".join(store.get(f"call/{n}/{i}") for i in range(pieces)))
-        arguments = [] if call.samples is None else [call.samples]
+        call = msgspec.json.decode(said, type=_Call)
         try:
+            arguments = [] if call.batch < 0 else [ahead.take(call.batch)]
             getattr(trainer, call.method)(*arguments, **call.keywords)
         except BaseException as error:
             store.set(f"done/{n}/{rank}", f"{call.method}: {type(error).__name__}: {error}")

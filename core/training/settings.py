@@ -42,6 +42,8 @@ class TrainerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """`episodes.credit`. With trajectories, a rollout counts once in its group, however many samples hold it."""
 
     ranks: int = 1
+    collective_timeout_s: float = 600.0
+    """How long a rank that is at work waits for another one in a collective. Idle ranks wait without a deadline."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     lr: float = 1e-6
     warmup_steps: int = 0

@@ -10,18 +10,16 @@ import pytest
 import torch
 
 from core.checkpoints import store
-from core.training.ranks import RankFailed, RankGroup, _Call, decode_call, encode_call
+from core.training.ranks import RankFailed, RankGroup, decode_samples, encode_samples
 from core.training.settings import TrainerSettings
 from core.training.trainer import Trainer
 from core.weights import filesystem
 from tests.unit.training.conftest import make_samples
 
 
-def test_calls_survive_the_wire():
+def test_samples_survive_the_wire():
     samples = make_samples(3)
-    call = decode_call(encode_call(_Call("step", samples, {"keep": 2})))
-    assert call.method == "step" and call.keywords == {"keep": 2} and call.samples is not None
-    for got, want in zip(call.samples, samples, strict=True):
+    for got, want in zip(decode_samples(encode_samples(samples)), samples, strict=True):
         for name in ("ids", "mask", "logprobs", "versions"):
             np.testing.assert_array_equal(getattr(got, name), getattr(want, name))
             assert getattr(got, name).dtype == getattr(want, name).dtype
