@@ -43,7 +43,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("time/generation_s", "s", STEP, "mean over episodes of the time that the engine took"),
     Metric("time/judging_s", "s", STEP, "mean over episodes of the time until the verdicts, waiting in line included"),
     Metric("time/wait_s", "s", STEP, "the learner waited for groups"),
-    Metric("time/fetch_s", "s", STEP, "decoding episodes from the log, on the bus loop's thread beside steps and waits"),
+    Metric("time/fetch_s", "s", STEP, "reading episodes of the log into memory, on the bus loop's thread beside steps"),
     Metric("time/prepare_s", "s", STEP, "making this step's samples, planning and packing them, hidden or not"),
     Metric("time/prepare_exposed_s", "s", STEP, "of the same, what training waited for; 0 where it ran beside the step "
            "before"),
@@ -174,10 +174,10 @@ METRICS: tuple[Metric, ...] = (
 def batch_metrics(
     episodes: Sequence[Episode], version: int | None = None, *, max_turns: int | None = None
 ) -> dict[str, float]:
-    """The figures of these episodes. Tombstones and episodes without a score, or with one that is not a number, are left
-    out of all but `episodes/rejected`. With `version` (the policy that trains on them: the step's version - 1) staleness and the
-    counts are in as well. `max_turns` names the turns of `correct/by_turn_N`; None takes the longest episode. A figure
-    that nothing speaks for is absent, never 0.
+    """The figures of these episodes. Tombstones and episodes without a score, or with one that is not a number, are
+    left out of all but `episodes/rejected`. With `version` (the policy that trains on them: the step's version - 1)
+    staleness and the counts are in as well. `max_turns` names the turns of `correct/by_turn_N`; None takes the longest
+    episode. A figure that nothing speaks for is absent, never 0.
     """
     kept = [episode for episode in episodes if episode.trainable and finite(episode)]
     figures: dict[str, float] = {}

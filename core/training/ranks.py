@@ -11,7 +11,7 @@
         wait by ticks               <------   done/n/rank   <-----------------   done, or what went wrong
 
 - Idle ranks wait on the store in ticks of a second, never inside a collective, so that no watchdog ends them however
-  long the next batch takes.
+  long the next batch takes; so do ranks that are started or loaded before the others.
 - `prepare` sends a batch ahead, from any thread while a step runs; a batch that no step takes is dropped with the next
   step. Both threads of a rank have a connection of their own to the store, since one is used by one call at a time.
 - Arguments travel as MessagePack, never pickled, in pieces below the store's limit.
@@ -25,7 +25,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -47,7 +47,7 @@ _PIECE_BYTES = 4 * 2**20
 """The store refuses values above 8 MiB."""
 _TICK = timedelta(seconds=1)
 _STUCK_S = 20.0
-_START_TIMEOUT_S = 300.0
+_START_TIMEOUT_S = 900.0
 _LEAVE = "leave"
 
 
@@ -92,8 +92,10 @@ class RankGroup:
         if self._store is not None:
             self._spawn(self._store)
             self._ahead = dist.TCPStore("127.0.0.1", self._store.port, is_master=False)
+            self._meet("started", 0)
             _join(self._store, settings, 0)
         self.trainer = Trainer(settings, 0, self.world)
+        self._meet("loaded", 0)
         if resume is not None:
             self.load(resume)
 
@@ -106,6 +108,10 @@ class RankGroup:
             self._processes.append(subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}))
         if self._processes:
             threading.Thread(target=self._watch, name="rank-watch", daemon=True).start()
+
+    def _meet(self, what: str, rank: int) -> None:
+        if self._store is not None:
+            _meet(self._store, what, rank, self.world, self._check)
 
     # Calls that all ranks take part in -----------------------------------------------------------------------------
 
@@ -249,6 +255,18 @@ def _wait(store: dist.TCPStore, key: str) -> bool:
     return True
 
 
+def _meet(store: dist.TCPStore, what: str, rank: int, world: int, look: Callable[[], None]) -> None:
+    """Wait, outside of any collective, until all ranks are so far: imports and loading may take them very different
+    times. look: called at every tick; raises or ends where waiting is of no use."""
+    store.set(f"{what}/{rank}", "yes")
+    deadline = time.monotonic() + _START_TIMEOUT_S
+    for other in range(world):
+        while not _wait(store, f"{what}/{other}"):
+            look()
+            if time.monotonic() > deadline:
+                raise RankFailed(f"learner rank {rank} waited {_START_TIMEOUT_S:.0f} s for rank {other} to have {what}")
+
+
 def _join(store: dist.TCPStore, settings: TrainerSettings, rank: int) -> None:
     kind = device_of(settings, rank)
     dist.init_process_group(
@@ -305,15 +323,21 @@ def serve(port: int, rank: int, parent: int) -> None:
     die_with_parent(parent)
     store = dist.TCPStore("127.0.0.1", port, is_master=False, timeout=timedelta(seconds=_START_TIMEOUT_S))
     settings = msgspec.json.decode(store.get("settings"), type=TrainerSettings)
+
+    def alive() -> None:
+        if orphaned(parent):
+            os._exit(0)
+
+    _meet(store, "started", rank, settings.ranks, alive)
     _join(store, settings, rank)
     trainer = Trainer(settings, rank, settings.ranks)
+    _meet(store, "loaded", rank, settings.ranks, alive)
     ahead = _Ahead(port, trainer)
     ahead.start()
     n = 0
     while True:
         while not _wait(store, f"call/{n}"):
-            if orphaned(parent):
-                os._exit(0)
+            alive()
         if (said := store.get(f"call/{n}").decode()) == _LEAVE:
             break
         call = msgspec.json.decode(said, type=_Call)

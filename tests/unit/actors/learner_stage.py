@@ -66,9 +66,7 @@ def episode(admission: int, index: int, *turns: Turn) -> Episode:
 
 def healthy(admission: int, version: int = 0, size: int = GROUP) -> list[Episode]:
     """A group whose scores differ."""
-    return [
-        episode(admission, i, turn(score=0.3 * i, version=version, seed=admission * 100 + i)) for i in range(size)
-    ]
+    return [episode(admission, i, turn(score=0.3 * i, version=version, seed=admission * 100 + i)) for i in range(size)]
 
 
 def fallen(admission: int, index: int, reason: str = "infra") -> Episode:
