@@ -201,9 +201,9 @@ class Learner(Actor):
             await self._refused(groups, metrics)
             return
         episodes = [episode for group in groups for episode in group.episodes.values()]
-        metrics |= batch_metrics(episodes, before, max_turns=self.config.episodes.max_turns)
-        metrics |= {"episodes/trained": float(intake.trained), "episodes/rejected": float(intake.rejected)}
-        metrics |= self._stages.read() | {"time/learner_s": self.clock.monotonic() - started}
+        max_turns = self.config.episodes.max_turns
+        metrics |= batch_metrics(episodes, before, max_turns=max_turns, left_out=intake.left_out)
+        metrics |= {"time/wait_s": 0.0} | self._stages.read() | {"time/learner_s": self.clock.monotonic() - started}
         await self._append(self._record("step", intake.outcomes, metrics))
         self._collector.consume(list(intake.outcomes))
         log.info("step", step=self._step, reward=metrics.get("reward/mean"), episodes=intake.trained)

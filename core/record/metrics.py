@@ -5,7 +5,7 @@ report and the held-out table can't mean different things by one word. `docs/met
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import msgspec
 
@@ -39,7 +39,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("staleness/mean", "versions", STEP, "version that trains - oldest version that sampled, mean over episodes"),
     Metric("staleness/max", "versions", STEP, "the largest of the same; never above sampler.max_staleness"),
     Metric("episodes/trained", "episodes", STEP, "episodes that this step trained on"),
-    Metric("episodes/rejected", "episodes", STEP, "episodes of this step's groups that it could not train on"),
+    Metric("episodes/rejected", "episodes", STEP, "episodes of this step's groups that it did not train on; its record has "
+           "the reasons"),
     Metric("time/generation_s", "s", STEP, "mean over episodes of the time that the engine took"),
     Metric("time/judging_s", "s", STEP, "mean over episodes of the time until the verdicts, waiting in line included"),
     Metric("time/wait_s", "s", STEP, "the learner waited for groups"),
@@ -172,18 +173,24 @@ METRICS: tuple[Metric, ...] = (
 
 
 def batch_metrics(
-    episodes: Sequence[Episode], version: int | None = None, *, max_turns: int | None = None
+    episodes: Sequence[Episode],
+    version: int | None = None,
+    *,
+    max_turns: int | None = None,
+    left_out: Container[str] = (),
 ) -> dict[str, float]:
     """The figures of these episodes. Tombstones and episodes without a score, or with one that is not a number, are
     left out of all but `episodes/rejected`. With `version` (the policy that trains on them: the step's version - 1)
-    staleness and the counts are in as well. `max_turns` names the turns of `correct/by_turn_N`; None takes the longest
-    episode. A figure that nothing speaks for is absent, never 0.
+    staleness and the counts are in as well, of those that are not `left_out` (ids of episodes that the learner
+    refused). `max_turns` names the turns of `correct/by_turn_N`; None takes the longest episode. A figure that nothing
+    speaks for is absent, never 0.
     """
     kept = [episode for episode in episodes if episode.trainable and finite(episode)]
     figures: dict[str, float] = {}
     if version is not None:
-        figures["episodes/trained"] = float(len(kept))
-        figures["episodes/rejected"] = float(len(episodes) - len(kept))
+        trained = [episode for episode in kept if episode.episode_id not in left_out]
+        figures["episodes/trained"] = float(len(trained))
+        figures["episodes/rejected"] = float(len(episodes) - len(trained))
     if not kept:
         return figures
     best = [episode.best_score for episode in kept]
@@ -203,7 +210,7 @@ def batch_metrics(
     figures["turns/mean"] = mean([len(episode.turns) for episode in kept])
     figures["tokens/completion_mean"] = mean([episode.completion_tokens for episode in kept])
     if version is not None:
-        lags = [version - oldest for oldest in (episode.oldest_version for episode in kept) if oldest is not None]
+        lags = [version - oldest for oldest in (episode.oldest_version for episode in trained) if oldest is not None]
         if lags:
             figures["staleness/mean"] = mean(lags)
             figures["staleness/max"] = float(max(lags))

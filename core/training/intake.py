@@ -35,9 +35,9 @@ class Intake:
         return sum(len(outcome.trained) for outcome in self.outcomes)
 
     @property
-    def rejected(self) -> int:
-        """Episodes."""
-        return sum(len(outcome.rejected) for outcome in self.outcomes)
+    def left_out(self) -> set[str]:
+        """Ids of the episodes that are rejected."""
+        return {f"{outcome.group_id}/{index}" for outcome in self.outcomes for index, _ in outcome.rejected}
 
 
 def take_in(
