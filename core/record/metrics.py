@@ -39,8 +39,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("staleness/mean", "versions", STEP, "version that trains - oldest version that sampled, mean over episodes"),
     Metric("staleness/max", "versions", STEP, "the largest of the same; never above sampler.max_staleness"),
     Metric("episodes/trained", "episodes", STEP, "episodes that this step trained on"),
-    Metric("episodes/rejected", "episodes", STEP, "episodes of this step's groups that it did not train on; its record has "
-           "the reasons"),
+    Metric("episodes/rejected", "episodes", STEP, "episodes of this step's groups that it did not train on; its record "
+           "says why"),
     Metric("time/generation_s", "s", STEP, "mean over episodes of the time that the engine took"),
     Metric("time/judging_s", "s", STEP, "mean over episodes of the time until the verdicts, waiting in line included"),
     Metric("time/wait_s", "s", STEP, "the learner waited for groups"),

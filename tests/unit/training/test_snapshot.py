@@ -98,7 +98,15 @@ def test_a_write_that_failed_gives_its_memory_back(policy_folder, tmp_path):
         getattr(take(), use)(tmp_path / "fine")
 
 
-@pytest.mark.parametrize("fields", [{}, {"advantage": "gae", "baseline": "none"}, {"kl_in": "reward", "kl_estimator": "k1"}, {"objective": "gspo"}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"advantage": "gae", "baseline": "none"},
+        {"kl_in": "reward", "kl_estimator": "k1"},
+        {"objective": "gspo"},
+    ],
+)
 def test_a_batch_made_ahead_trains_the_same_bit_by_bit(policy_folder, fields):
     settings = settings_for(policy_folder, kl_coef=0.1, max_tokens_per_rank=64, **fields)
     plain, ahead = Trainer(settings), RankGroup(settings)
