@@ -60,8 +60,9 @@ class Gateway(Section):
     """0 takes a free one, which the log names."""
     places: int = Field(default=1024, ge=1)
     """Requests that may be in hand; one more is answered with 503."""
-    verdict_timeout_s: float = Field(default=600.0, gt=0)
-    """A verdict that takes longer is answered with 503; the judging goes on."""
+    verdict_timeout_s: float = Field(default=0.0, ge=0)
+    """A verdict that takes longer is answered with 503; the judging goes on. 0: as long as an evaluator may take for
+    one, which follows from the judge's settings (`core.evaluation.waits`)."""
     max_request_kb: int = Field(default=1024, ge=1, le=4096)
     """Largest body of one request; a batch may have 4 times as much."""
     max_faults: int = Field(default=10, ge=1)
