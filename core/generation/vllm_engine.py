@@ -374,6 +374,7 @@ class VLLMEngine:
                 await core.resume_generation()
                 self.pauses.append(time.perf_counter() - began)
                 self._paused_s += self.pauses[-1]
+                log.info("weights in place", version=version, paused_s=round(self.pauses[-1], 4), source=source)
                 await core.collective_rpc("km_drop")
         except compat.dead_errors():
             raise

@@ -26,53 +26,30 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 
 from core.generation.engine import Sampling
 from core.generation.vllm_engine import VLLMEngine, VLLMSettings
 from core.weights import filesystem, ipc, nccl
 from tests.gpu.random_policy import SHAPES, in_memory, make_policy
+from tests.gpu.told import Told
 
 BARS = {"share": 0.9, "paused_s": 0.3, "idle_share": 0.05}
 MAX_SEQUENCES = 256
 
 
-class Report:
-    """What has been measured so far."""
-
-    def __init__(self, limit_s: float) -> None:
-        self.found: dict[str, Any] = {}
-        self._began = time.monotonic()
-        self._limit_s = limit_s
-
-    @property
-    def left_s(self) -> float:
-        return self._limit_s - (time.monotonic() - self._began)
-
-    def add(self, **parts: Any) -> None:
-        for name, value in parts.items():
-            if isinstance(value, dict):
-                self.found.setdefault(name, {}).update(value)
-            else:
-                self.found[name] = value
-        print(json.dumps({"at_s": round(self._limit_s - self.left_s, 1), **parts}), file=sys.stderr, flush=True)
-
-    def line(self) -> str:
-        found = dict(self.found)
-        paused = [part["paused_s"] for part in found.get("updates", {}).values() if isinstance(part, dict)]
-        reached = {
-            "share": found["share"] >= BARS["share"] if "share" in found else None,
-            "paused_s": max(paused) <= BARS["paused_s"] if paused else None,
-            "idle_share": found["idle"]["idle_share"] <= BARS["idle_share"] if "idle" in found else None,
-        }
-        found |= {"wall_s": round(self._limit_s - self.left_s, 1), "bars": BARS, "reached": reached}
-        return json.dumps({"benchmark": "rollout", **found})
+def with_bars(found: dict[str, Any]) -> dict[str, Any]:
+    paused = [part["paused_s"] for part in found.get("updates", {}).values() if isinstance(part, dict)]
+    reached = {
+        "share": found["share"] >= BARS["share"] if "share" in found else None,
+        "paused_s": max(paused) <= BARS["paused_s"] if paused else None,
+        "idle_share": found["idle"]["idle_share"] <= BARS["idle_share"] if "idle" in found else None,
+    }
+    return {"benchmark": "rollout", **found, "bars": BARS, "reached": reached}
 
 
 def prompts(args: argparse.Namespace, seed: int) -> list[list[int]]:
@@ -150,7 +127,7 @@ def bare_llm(folder: str, args: argparse.Namespace) -> None:
     print(json.dumps({"bare_llm_tokens_per_s": round(max(rates), 1)}), flush=True)
 
 
-def run_bare_llm(folder: Path, report: Report) -> float | None:
+def run_bare_llm(folder: Path, report: Told) -> float | None:
     """None when it was not over in time."""
     words = [sys.executable, "-m", "tests.benchmarks.rollout", *sys.argv[1:], "--llm-folder", str(folder)]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True)
@@ -166,7 +143,7 @@ def run_bare_llm(folder: Path, report: Report) -> float | None:
 
 
 async def updates(
-    engine: VLLMEngine, args: argparse.Namespace, weights: dict[str, torch.Tensor], folder: Path, report: Report
+    engine: VLLMEngine, args: argparse.Namespace, weights: dict[str, torch.Tensor], folder: Path, report: Told
 ) -> None:
     """Every transport, `--updates` times each, under load."""
     stop = asyncio.Event()
@@ -280,7 +257,7 @@ async def idle_share(engine: VLLMEngine, args: argparse.Namespace) -> dict[str, 
     }
 
 
-async def rates(engine: VLLMEngine, args: argparse.Namespace, report: Report) -> None:
+async def rates(engine: VLLMEngine, args: argparse.Namespace, report: Told) -> None:
     """Ours and bare in turn, each pair with the same prompts."""
     await ours(engine, args, 1)
     made: dict[str, list[float]] = {"ours": [], "bare": []}
@@ -296,7 +273,7 @@ async def rates(engine: VLLMEngine, args: argparse.Namespace, report: Report) ->
         )
 
 
-async def measure(args: argparse.Namespace, folder: Path, report: Report) -> None:
+async def measure(args: argparse.Namespace, folder: Path, report: Told) -> None:
     made = await asyncio.to_thread(
         make_policy, folder / "policy", args.shape, getattr(torch, args.dtype), "cpu" if args.cpu else "cuda"
     )  # fmt: skip
@@ -362,23 +339,9 @@ def main() -> None:
     if args.llm_folder:
         bare_llm(args.llm_folder, args)
         return
-    report = Report(args.limit_s)
+    report = Told(args.limit_s, line=with_bars)
     folder = Path(tempfile.mkdtemp(prefix="rollout-", dir=in_memory(8.0)))
-
-    def cut(why: str) -> None:
-        """Tell what stands and end at once: a start under way in a thread can't be cancelled."""
-        report.add(cut=why)
-        print(report.line(), flush=True)
-        for child in psutil.Process().children(recursive=True):
-            with contextlib.suppress(psutil.Error):
-                child.kill()
-        shutil.rmtree(folder, ignore_errors=True)
-        os._exit(1)
-
-    signal.signal(signal.SIGTERM, lambda *_: cut("ended from outside"))
-    clock = threading.Timer(args.limit_s, cut, (f"--limit-s {args.limit_s:g}",))
-    clock.daemon = True
-    clock.start()
+    report.at_end(lambda: shutil.rmtree(folder, ignore_errors=True))
     try:
         import vllm
 
@@ -392,9 +355,7 @@ def main() -> None:
         report.add(cut=f"{type(error).__name__}: {error}")
         raise
     finally:
-        clock.cancel()
-        print(report.line(), flush=True)
-        shutil.rmtree(folder, ignore_errors=True)
+        report.finish()
 
 
 if __name__ == "__main__":
