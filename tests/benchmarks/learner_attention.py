@@ -3,9 +3,9 @@
     python -m tests.benchmarks.learner_attention [--ways varlen,cudnn] [--shapes 1x16384,8x2048,...]
 
 Qwen3-0.6B heads (16 query, 8 key, 128 wide), bfloat16, causal. Flops are counted as 2 products forward and 5 backward,
-half the square. `first_s` is the first call of a shape, forward and backward: what building a plan costs. `error` is the
-largest difference to attention written out in float32, over the largest value (shapes of at most 4096 tokens). Every
-way has a process of its own.
+half the square. `first_s` is the first call of a shape, forward and backward: what building a plan costs. `error` is
+the largest difference to attention written out in float32, over the largest value (shapes of at most 4096 tokens).
+Every way has a process of its own.
 """
 
 import argparse
