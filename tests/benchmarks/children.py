@@ -1,4 +1,4 @@
-"""Child processes of a benchmark: their JSON lines as they come, a time limit each, and no failure that ends the rest."""
+"""Child processes of a benchmark: their JSON lines as they come, a time limit each, no failure that ends the rest."""
 
 import contextlib
 import json

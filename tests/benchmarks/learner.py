@@ -32,6 +32,8 @@ CONFIGURATIONS: dict[str, dict] = {
     "compiled": {"compile": True},
     "varlen": {"compile": True, "attention": "varlen"},
     "cudnn": {"compile": True, "attention": "cudnn"},
+    "cudnn-repeated": {"compile": True, "attention": "cudnn", "grouped": False},
+    "cudnn-grouped": {"compile": True, "attention": "cudnn", "grouped": True},
     "chunk-1024": {"compile": True, "head_chunk_tokens": 1024},
     "chunk-4096": {"compile": True, "head_chunk_tokens": 4096},
     "chunk-8192": {"compile": True, "head_chunk_tokens": 8192},

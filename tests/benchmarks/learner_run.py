@@ -82,9 +82,11 @@ def main() -> None:
     ask.add_argument("--profile", action="store_true")
     said = ask.parse_args()
 
+    from core.training import flash
     from core.training.ranks import RankGroup
     from core.training.settings import TrainerSettings
 
+    flash.GROUPED_CUDNN = said.fields.pop("grouped", flash.GROUPED_CUDNN)
     cpu = said.device == "cpu"
     shapes = said.shapes.split(",")
     budget = max(sum(parse(shape)) for shape in shapes)
