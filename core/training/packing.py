@@ -138,7 +138,8 @@ class Packed:
 
     def to(self, device: torch.device | str) -> "Packed":
         """On `device`; from pinned memory without waiting for what the GPU has to do before."""
-        return self._each(lambda tensor: tensor.to(device, non_blocking=tensor.is_pinned()))
+        cuda = torch.device(device).type == "cuda"
+        return self._each(lambda tensor: tensor.to(device, non_blocking=cuda and tensor.is_pinned()))
 
     def pinned(self) -> "Packed":
         """In memory that a GPU reads by itself."""

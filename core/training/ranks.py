@@ -33,12 +33,10 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import torch
 import torch.distributed as dist
 
 from core.episodes.samples import Sample
 from core.training.batch import Prepared
-from core.training.lifeline import die_with_parent, orphaned
 from core.training.settings import TrainerSettings
 from core.training.snapshot import TakenCheckpoint, TakenWeights
 from core.training.trainer import Trainer, device_of
@@ -47,15 +45,15 @@ _PIECE_BYTES = 4 * 2**20
 """The store refuses values above 8 MiB."""
 _TICK = timedelta(seconds=1)
 _STUCK_S = 20.0
-_START_TIMEOUT_S = 900.0
-_LEAVE = "leave"
+START_TIMEOUT_S = 900.0
+LEAVE = "leave"
 
 
 class RankFailed(RuntimeError):
     """A rank raised or died; the group can't be used any more."""
 
 
-class _Call(msgspec.Struct):
+class Call(msgspec.Struct):
     method: str
     batch: int = -1
     """For a step: which."""
@@ -93,7 +91,7 @@ class RankGroup:
             self._spawn(self._store)
             self._ahead = dist.TCPStore("127.0.0.1", self._store.port, is_master=False)
             self._meet("started", 0)
-            _join(self._store, settings, 0)
+            join(self._store, settings, 0)
         self.trainer = Trainer(settings, 0, self.world)
         self._meet("loaded", 0)
         if resume is not None:
@@ -104,14 +102,14 @@ class RankGroup:
         here = str(Path(__file__).resolve().parents[2])
         path = os.pathsep.join(p for p in [here, os.environ.get("PYTHONPATH", "")] if p)
         for rank in range(1, self.world):
-            command = [sys.executable, "-m", "core.training.ranks", str(store.port), str(rank), str(os.getpid())]
+            command = [sys.executable, "-m", "core.training.rank_process", str(store.port), str(rank), str(os.getpid())]
             self._processes.append(subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}))
         if self._processes:
             threading.Thread(target=self._watch, name="rank-watch", daemon=True).start()
 
     def _meet(self, what: str, rank: int) -> None:
         if self._store is not None:
-            _meet(self._store, what, rank, self.world, self._check)
+            meet(self._store, what, rank, self.world, self._check)
 
     # Calls that all ranks take part in -----------------------------------------------------------------------------
 
@@ -168,7 +166,7 @@ class RankGroup:
         self._in_call = True
         try:
             if self._store is not None and self.world > 1:
-                call = _Call(method, batch, keywords if elsewhere is None else elsewhere)
+                call = Call(method, batch, keywords if elsewhere is None else elsewhere)
                 self._store.set(f"call/{n}", msgspec.json.encode(call).decode())
             answer = getattr(self.trainer, method)(*own, **keywords)
             self._collect(n)
@@ -190,7 +188,7 @@ class RankGroup:
     def _collect(self, n: int) -> None:
         for rank in range(1, self.world):
             assert self._store is not None
-            while not _wait(self._store, f"done/{n}/{rank}"):
+            while not wait_tick(self._store, f"done/{n}/{rank}"):
                 self._check()
             said = self._store.get(f"done/{n}/{rank}").decode()
             if said != "ok":
@@ -227,7 +225,7 @@ class RankGroup:
             return
         self._closed.set()
         if self._store is not None:
-            self._store.set(f"call/{self._calls}", _LEAVE)
+            self._store.set(f"call/{self._calls}", LEAVE)
             for process in self._processes:
                 try:
                     process.wait(10)
@@ -244,7 +242,7 @@ class RankGroup:
         self.close()
 
 
-def _wait(store: dist.TCPStore, key: str) -> bool:
+def wait_tick(store: dist.TCPStore, key: str) -> bool:
     """True when `key` is there, False after a tick without it; a lost connection raises."""
     try:
         store.wait([key], _TICK)
@@ -255,19 +253,19 @@ def _wait(store: dist.TCPStore, key: str) -> bool:
     return True
 
 
-def _meet(store: dist.TCPStore, what: str, rank: int, world: int, look: Callable[[], None]) -> None:
+def meet(store: dist.TCPStore, what: str, rank: int, world: int, look: Callable[[], None]) -> None:
     """Wait, outside of any collective, until all ranks are so far: imports and loading may take them very different
     times. look: called at every tick; raises or ends where waiting is of no use."""
     store.set(f"{what}/{rank}", "yes")
-    deadline = time.monotonic() + _START_TIMEOUT_S
+    deadline = time.monotonic() + START_TIMEOUT_S
     for other in range(world):
-        while not _wait(store, f"{what}/{other}"):
+        while not wait_tick(store, f"{what}/{other}"):
             look()
             if time.monotonic() > deadline:
-                raise RankFailed(f"learner rank {rank} waited {_START_TIMEOUT_S:.0f} s for rank {other} to have {what}")
+                raise RankFailed(f"learner rank {rank} waited {START_TIMEOUT_S:.0f} s for rank {other} to have {what}")
 
 
-def _join(store: dist.TCPStore, settings: TrainerSettings, rank: int) -> None:
+def join(store: dist.TCPStore, settings: TrainerSettings, rank: int) -> None:
     kind = device_of(settings, rank)
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if kind.type == "cuda" else "gloo",  # gloo for what is offloaded to the CPU
@@ -277,83 +275,3 @@ def _join(store: dist.TCPStore, settings: TrainerSettings, rank: int) -> None:
         timeout=timedelta(seconds=settings.collective_timeout_s),
         device_id=kind if kind.type == "cuda" else None,
     )
-
-
-class _Ahead(threading.Thread):
-    """Decodes, plans and packs the batches of a rank other than 0 as they are sent, beside the step before."""
-
-    def __init__(self, port: int, trainer: Trainer) -> None:
-        super().__init__(name="batches-ahead", daemon=True)
-        self._store = dist.TCPStore("127.0.0.1", port, is_master=False, timeout=timedelta(seconds=_START_TIMEOUT_S))
-        self._trainer = trainer
-        self._ready: dict[int, Prepared | Exception] = {}
-        self._changed = threading.Condition()
-
-    def run(self) -> None:
-        n = 0
-        while True:
-            while not _wait(self._store, f"batch/{n}"):
-                pass
-            found: Prepared | Exception
-            try:
-                pieces = int(self._store.get(f"batch/{n}"))
-                data = b"".join(self._store.get(f"batch/{n}/{i}") for i in range(pieces))
-                found = self._trainer.prepare(decode_samples(data))
-            except Exception as error:  # told by the step that takes it, as on rank 0
-                found = error
-            with self._changed:
-                self._ready[n] = found
-                self._changed.notify()
-            n += 1
-
-    def take(self, n: int) -> Prepared:
-        """Batch `n`; those before it are dropped."""
-        with self._changed:
-            if not self._changed.wait_for(lambda: n in self._ready, _START_TIMEOUT_S):
-                raise TimeoutError(f"batch {n} was not there after {_START_TIMEOUT_S:.0f} s")
-            found = self._ready[n]
-            self._ready = {k: batch for k, batch in self._ready.items() if k > n}
-        if isinstance(found, Exception):
-            raise found
-        return found
-
-
-def serve(port: int, rank: int, parent: int) -> None:
-    """The life of a rank other than 0: take part in calls until told to leave."""
-    die_with_parent(parent)
-    store = dist.TCPStore("127.0.0.1", port, is_master=False, timeout=timedelta(seconds=_START_TIMEOUT_S))
-    settings = msgspec.json.decode(store.get("settings"), type=TrainerSettings)
-
-    def alive() -> None:
-        if orphaned(parent):
-            os._exit(0)
-
-    _meet(store, "started", rank, settings.ranks, alive)
-    _join(store, settings, rank)
-    trainer = Trainer(settings, rank, settings.ranks)
-    _meet(store, "loaded", rank, settings.ranks, alive)
-    ahead = _Ahead(port, trainer)
-    ahead.start()
-    n = 0
-    while True:
-        while not _wait(store, f"call/{n}"):
-            alive()
-        if (said := store.get(f"call/{n}").decode()) == _LEAVE:
-            break
-        call = msgspec.json.decode(said, type=_Call)
-        try:
-            arguments = [] if call.batch < 0 else [ahead.take(call.batch)]
-            getattr(trainer, call.method)(*arguments, **call.keywords)
-        except BaseException as error:
-            store.set(f"done/{n}/{rank}", f"{call.method}: {type(error).__name__}: {error}")
-            raise
-        store.set(f"done/{n}/{rank}", "ok")
-        n += 1
-    if dist.is_initialized():
-        dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    if torch.cuda.is_available():
-        torch.cuda.init()
-    serve(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
