@@ -103,7 +103,9 @@ class RankGroup:
         path = os.pathsep.join(p for p in [here, os.environ.get("PYTHONPATH", "")] if p)
         for rank in range(1, self.world):
             command = [sys.executable, "-m", "core.training.rank_process", str(store.port), str(rank), str(os.getpid())]
-            self._processes.append(subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}))
+            # torch warns of every tick without a call; what is set in the environment stands
+            env = {"TORCH_CPP_LOG_LEVEL": "ERROR", **os.environ, "PYTHONPATH": path}
+            self._processes.append(subprocess.Popen(command, env=env))
         if self._processes:
             threading.Thread(target=self._watch, name="rank-watch", daemon=True).start()
 
