@@ -23,7 +23,7 @@ import torch
 
 from core.evaluation import cuda_on_gpu, gpu_correct, gpu_faults, gpu_precision, gpu_warm, sandbox, timing
 from core.evaluation.device_memory import DriverError
-from core.evaluation.device_reference import Samples
+from core.evaluation.device_reference import Aside, Samples
 from core.evaluation.findings import Finding
 from core.evaluation.gpu_accounts import Accounts
 from core.evaluation.gpu_clock import GpuSettings as GpuSettings
@@ -175,11 +175,16 @@ class GpuStage(Troubles):
         prepared: GpuTask | None = None
         self._held_gb = 0.0
         try:
-            with self._spent("task"), lease(self.settings.device):
+            self._make_room(task)
+            with self._spent("task"), lease(self.settings.device) as held:
                 if self._turns.lean:
                     self._turns.rest()
-                prepared = self._prepare(task)
-                prepared.renew()
+                if self._task is None:
+                    prepared = self._prepare(task, held.aside)  # its values are new
+                else:
+                    prepared = self._task[1]
+                    with prepared.yielding(held.aside):
+                        prepared.renew()
                 gpu_precision.apply(prepared.reference.flags)
                 self.flags["trusted"] = gpu_precision.read()
             verdict = self._run(prepared, candidate, task.backend, key, timed)
@@ -322,17 +327,23 @@ class GpuStage(Troubles):
 
     # --- tasks ---
 
-    def _prepare(self, task: Task) -> GpuTask:
+    def _make_room(self, task: Task) -> None:
+        """Let go of another task's memory and child; no lease is needed for that. Raises DoesNotFitError."""
         if self._task is not None and self._task[0] == task.source:
-            return self._task[1]
+            return
         if task.source in self._refused:
             raise DoesNotFitError(self._refused[task.source])
         self._forget()
+
+    def _prepare(self, task: Task, aside: Aside = contextlib.nullcontext) -> GpuTask:
+        """The task on the device; under the lease, which `aside` lets go of while the CPU alone has work."""
+        if self._task is not None and self._task[0] == task.source:
+            return self._task[1]
         settings = self.settings
         try:
             prepared = GpuTask(
                 task.source, task.name, settings.profile, settings.device, settings.part_elements,
-                huge_bytes=self._huge_bytes, lean_bytes=self._lean_bytes,
+                huge_bytes=self._huge_bytes, lean_bytes=self._lean_bytes, aside=aside,
             )  # fmt: skip
         except TaskError:
             raise
@@ -341,7 +352,8 @@ class GpuStage(Troubles):
                 raise
             raise TaskError(f"task {task.task_id} does not run: {type(error).__name__}: {error}") from error
         self._task = (task.source, prepared)
-        self._hidden = HiddenSizes(prepared, settings.profile)
+        with aside():
+            self._hidden = HiddenSizes(prepared, settings.profile)
         self._turns.lean = prepared.lean
         self.accounts.arenas_gb = {"inputs": prepared.arena.nbytes / 1e9}
         return prepared
