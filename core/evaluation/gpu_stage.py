@@ -27,6 +27,7 @@ from core.evaluation.device_reference import Aside, Samples
 from core.evaluation.findings import Finding
 from core.evaluation.gpu_accounts import Accounts
 from core.evaluation.gpu_clock import GpuSettings as GpuSettings
+from core.evaluation.gpu_counters import Counters
 from core.evaluation.gpu_hidden import HiddenSizes
 from core.evaluation.gpu_honesty import Honesty, NoProfileError, UnbuildableError
 from core.evaluation.gpu_lease import lease
@@ -66,6 +67,7 @@ class GpuStage(Troubles):
         """Where the latest candidate's time and memory went."""
         self._clock = Measuring(settings, self.baselines, self._rng, self._limits, self._spent, self._turns)
         self._honesty = Honesty(settings.device)
+        self._counters = Counters(device=settings.device)
         self.flags: dict[str, Any] = {}
         """Precision switches while the latest candidate was judged: of this process (`trusted`), and as the children
         say of theirs (`candidate`, `baseline`)."""
@@ -188,6 +190,8 @@ class GpuStage(Troubles):
                 gpu_precision.apply(prepared.reference.flags)
                 self.flags["trusted"] = gpu_precision.read()
             verdict = self._run(prepared, candidate, task.backend, key, timed)
+            if self.settings.counters and verdict.kind == "pass" and timed:
+                verdict = self._counted(task, verdict, candidate)
             if self.settings.spare:
                 self.candidates.ahead(self._limits(), "start", self.settings.device, prepared.reference.flags)
             return self._clock.others(prepared, verdict)
@@ -232,6 +236,14 @@ class GpuStage(Troubles):
 
     def _with_lines(self, verdict: Verdict, candidate: str, backend: str) -> Verdict:
         lines = self._honesty.lines(candidate, backend) if self.settings.profile_lines else ""
+        return msgspec.structs.replace(verdict, feedback=f"{verdict.feedback}\n{lines}") if lines else verdict
+
+    def _counted(self, task: Task, verdict: Verdict, candidate: str) -> Verdict:
+        """With hardware counters in the feedback; the candidate's timed child is gone."""
+        with self._spent("counters"):
+            lines = self._counters.lines(
+                self.candidates, self._limits(), task.source, self.settings.profile, candidate, task.backend
+            )
         return msgspec.structs.replace(verdict, feedback=f"{verdict.feedback}\n{lines}") if lines else verdict
 
     def _end_candidate(self) -> None:
