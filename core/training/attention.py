@@ -83,9 +83,7 @@ def packed_attention(
     q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
     if packed_key is not None:
         scale = scaling if scaling is not None else q.shape[-1] ** -0.5
-        out, _ = torch.ops.kernelmill.packed_attention(
-            q.contiguous(), k.contiguous(), v.contiguous(), packed_key, scale
-        )
+        out, _ = torch.ops.kernelmill.packed_attention(q, k, v, packed_key, scale)
         return out[None], None
     assert packed_rows is not None and packed_back is not None
     return _by_rows(q, k, v, packed_rows, packed_back, scaling)[None], None

@@ -78,6 +78,8 @@ class TrainerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     attention: Literal["auto", "varlen", "cudnn", "fa3", "fa4", "written"] = "auto"
     """On CUDA in half precision (`core.training.flash`)."""
+    join_products: bool = False
+    """Products of one input (q, k, v; gate, up) are one product (`core.training.joined`)."""
     head: Literal["auto", "fused", "recompute"] = "auto"
     """fused: gradients of the head are made with its log-probs; recompute: logits are made again in the backward pass,
     which a loss that is not a sum over tokens needs. auto: fused wherever it can be."""

@@ -98,6 +98,7 @@ class Trainer:
             trainable=trainable,
             cpu_offload=settings.cpu_offload,
             dropout=settings.lora_dropout > 0,
+            joined=settings.join_products,
         )
         model.attention, model.chunk_tokens = settings.attention, settings.head_chunk_tokens
         model.cache_gib = settings.head_cache_gib

@@ -34,6 +34,8 @@ CONFIGURATIONS: dict[str, dict] = {
     "cudnn": {"compile": True, "attention": "cudnn"},
     "cudnn-repeated": {"compile": True, "attention": "cudnn", "grouped": False},
     "cudnn-grouped": {"compile": True, "attention": "cudnn", "grouped": True},
+    "joined": {"compile": True, "join_products": True},
+    "joined-grouped-4096": {"compile": True, "join_products": True, "grouped": True, "head_chunk_tokens": 4096},
     "chunk-1024": {"compile": True, "head_chunk_tokens": 1024},
     "chunk-4096": {"compile": True, "head_chunk_tokens": 4096},
     "chunk-8192": {"compile": True, "head_chunk_tokens": 8192},

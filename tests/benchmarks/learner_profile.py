@@ -97,7 +97,7 @@ def profile(step: Callable[[], object]) -> dict:
     from torch.profiler import ProfilerActivity
 
     torch.cuda.synchronize()
-    with torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as traced:
+    with torch.profiler.profile(activities=[ProfilerActivity.CUDA]) as traced:
         step()
         torch.cuda.synchronize()
     with tempfile.TemporaryDirectory() as folder:
