@@ -62,6 +62,7 @@ class Critic:
         per_token = value_loss(self.model(packed)[0], old_values, targets, clip=self.settings.value_clip)
         loss = (packed.weights * per_token).sum()
         loss.backward()
+        self.model.after_backward()
         return loss.detach()
 
     def update(self, *, apply: bool = True) -> float:

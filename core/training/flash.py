@@ -291,7 +291,7 @@ def _lay(x: Tensor, rows: int, length: int, index: Tensor | None) -> Tensor:
     return laid.view(rows, length, *x.shape[1:]).transpose(1, 2)
 
 
-GROUPED_CUDNN = False
+GROUPED_CUDNN = True
 """Hand cuDNN fewer key heads than query heads, instead of repeating them."""
 
 

@@ -92,6 +92,11 @@ class PolicyModel(nn.Module):
                 master = parameter if self.masters is None else self.masters.of(parameter)
                 yield name.removeprefix("lm."), master
 
+    def after_backward(self) -> None:
+        """To be called after every backward pass."""
+        if self.masters is not None:
+            self.masters.collect()
+
     def after_update(self) -> None:
         """To be called when masters have changed."""
         if self.masters is not None:

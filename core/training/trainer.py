@@ -139,6 +139,7 @@ class Trainer:
             clock.took("pack_s")
             loss, sums, highs = self._forward(row)
             loss.backward()
+            self.model.after_backward()
             if self.critic is not None:
                 assert row.values is not None and row.targets is not None
                 value_loss += self.critic.backward(row.packed, row.values, row.targets.float()).double()

@@ -63,6 +63,7 @@ def test_a_trace_is_summed_and_gaps_are_idle():
     assert got["window_ms"] == 0.06 or got["window_ms"] == 0.05  # 55 µs, rounded
     assert got["shares"]["idle"] == round(10 / 55, 4) and got["shares"]["matmul"] == round(20 / 55, 4)
     assert got["top"][0] == {"kind": "matmul", "ms": 0.02, "count": 2, "name": "nvjet_a"} and got["kernels"] == 4
+    assert got["largest_gaps_ms"] == [[0.01, "nvjet_a", "flash_fwd_kernel"]]
     assert "error" in report([])
 
 
