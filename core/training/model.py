@@ -50,7 +50,7 @@ class PolicyModel(nn.Module):
             input_ids=packed.ids[None],
             position_ids=packed.position_ids[None],
             use_cache=False,
-            **attention_kwargs(packed.lengths, packed.cu_seqlens, self.compute_dtype, self.attention),
+            **attention_kwargs(packed.lengths, packed.cu_seqlens, self.compute_dtype, self.attention, packed.split),
         ).last_hidden_state[0]
         return out.index_select(0, packed.picked)
 

@@ -15,12 +15,16 @@ import heapq
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from core.episodes.samples import Sample
+
+if TYPE_CHECKING:
+    from core.training.context import Split
 
 REFUSALS = (
     "longer_than_budget", "empty_completion", "first_token_trained", "non_finite", "columns_differ", "unknown_token",
@@ -136,6 +140,8 @@ class Packed:
     """int32, versions of that policy"""
     sequence: Tensor
     """int64, which of the row's sequences each trained token belongs to"""
+    split: "Split | None" = None
+    """Of a part of a sequence, that is (`core.training.context`)."""
 
     @property
     def tokens(self) -> int:
@@ -143,7 +149,7 @@ class Packed:
 
     def to(self, device: torch.device | str) -> "Packed":
         moved = {name: value.to(device) for name, value in self.__dict__.items() if isinstance(value, Tensor)}
-        return Packed(**moved, lengths=self.lengths)
+        return Packed(**moved, lengths=self.lengths, split=self.split)
 
 
 _FILLING = 256

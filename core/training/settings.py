@@ -90,6 +90,9 @@ class TrainerSettings(msgspec.Struct, frozen=True, kw_only=True):
     pack_multiple: int = 0
     """Packed rows are filled up to a multiple of so many tokens, and blocks compiled for these sizes alone; 0: no
     filling, and compiled blocks take any size after the second one they meet."""
+    context_parallel: bool = False
+    """A sample longer than `max_tokens_per_rank` lies on all ranks together (`core.training.context`) instead of being
+    refused, up to `ranks` times as long."""
     shard: Literal["auto", "always"] = "auto"
     """always: FSDP2 on one rank too, instead of plain masters (`core.training.masters`)."""
     cpu_offload: bool = False

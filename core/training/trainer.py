@@ -169,8 +169,7 @@ class Trainer:
         lengths = batch.lengths
         work = flops.step_flops(self._parameters, self.model.lm.config, lengths) / self.world
         numbers |= clock.numbers(tokens=sum(lengths), flops=work)
-        mine = sum(lengths[i] for micro in batch.bins for i in micro)
-        return numbers | {"filling_share": 1.0 - mine / max(tokens, 1)}
+        return numbers | {"filling_share": 1.0 - batch.tokens / max(tokens, 1)}
 
     @torch.no_grad()
     def _looked_at(self, rows: list[Row], batch: Batch) -> list[Row]:
