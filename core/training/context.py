@@ -22,6 +22,10 @@ from torch import Tensor
 
 from core.training.packing import Packed
 
+# torch 2.13 gave these new names and warns of the old ones
+_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
 
 @dataclass(frozen=True)
 class Split:
@@ -55,7 +59,7 @@ class Split:
         """Keys and values of the whole sequence, [tokens, kv_heads, dim], from those of every rank. Collective."""
         mine = torch.stack([k, v])
         parts = mine.new_empty((self.world, *mine.shape))
-        dist.all_gather_into_tensor(parts.flatten(0, 1), mine)
+        _all_gather(parts.flatten(0, 1), mine)
         early, late = parts.unflatten(2, (2, self.chunk)).unbind(2)  # [ranks, 2, chunk, heads, dim] each
         whole = torch.cat([early, late.flip(0)]).transpose(0, 1).flatten(1, 2)
         return whole[0], whole[1]
@@ -66,7 +70,7 @@ class Split:
         early, late = whole[:, : self.world], whole[:, self.world :].flip(1)
         parts = torch.stack([early, late], 2).transpose(0, 1).flatten(2, 3).contiguous()  # [ranks, 2, 2 · chunk, ...]
         mine = parts.new_empty(parts.shape[1:])
-        dist.reduce_scatter_tensor(mine, parts.flatten(0, 1))
+        _reduce_scatter(mine, parts.flatten(0, 1))
         return mine[0], mine[1]
 
 
@@ -139,4 +143,4 @@ def attention_backward(
         dk[:end] += parts[0]
         dv[:end] += parts[1]
     dk, dv = split.scatter(dk, dv)
-    return torch.cat(dqs).to(q.dtype), dk.to(k.dtype), dv.to(v.dtype)
+    return torch.cat(dqs).to(q.dtype), dk.to(k.dtype, copy=True), dv.to(v.dtype, copy=True)  # parts of one tensor

@@ -73,12 +73,13 @@ class TrainerSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens_per_rank: int = 16384
     activation_checkpointing: bool | Literal["none", "selective", "attention", "full"] = False
     """What is computed again in the backward pass (`core.training.recompute`); true is `full`, false `none`."""
-    compile: bool = False
+    compile: bool | None = None
+    """Compile each block; None: on CUDA."""
     threads: int = 0
 
     attention: Literal["auto", "varlen", "cudnn", "fa3", "fa4", "written"] = "auto"
     """On CUDA in half precision (`core.training.flash`)."""
-    join_products: bool = False
+    join_products: bool = True
     """Products of one input (q, k, v; gate, up) are one product (`core.training.joined`)."""
     head: Literal["auto", "fused", "recompute"] = "auto"
     """fused: gradients of the head are made with its log-probs; recompute: logits are made again in the backward pass,
@@ -140,6 +141,10 @@ class TrainerSettings(msgspec.Struct, frozen=True, kw_only=True):
     def checkpoint_level(self) -> Literal["none", "selective", "attention", "full"]:
         level = self.activation_checkpointing
         return level if isinstance(level, str) else ("full" if level else "none")
+
+    def compiled_on(self, device: str) -> bool:
+        """Whether blocks are compiled on this kind of device."""
+        return device == "cuda" if self.compile is None else self.compile
 
     @property
     def sharded(self) -> bool:

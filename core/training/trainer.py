@@ -93,7 +93,7 @@ class Trainer:
             dtype=settings.dtype,
             mesh=mesh,
             checkpointing=settings.checkpoint_level,
-            compile_blocks=settings.compile,
+            compile_blocks=settings.compiled_on(self.device.type),
             static_shapes=settings.pack_multiple > 0,
             trainable=trainable,
             cpu_offload=settings.cpu_offload,
