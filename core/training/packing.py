@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 REFUSALS = (
     "longer_than_budget", "empty_completion", "first_token_trained", "non_finite", "columns_differ", "unknown_token",
 )  # fmt: skip
-"""Why a sample is not trained on: more tokens than a micro-batch may hold; no trained token; a mask on token 0, which
+"""Why a sample is not trained on: more tokens than a micro-batch (with context_parallel:
+all ranks) may hold; no trained token; a mask on token 0, which
 nothing predicts; a log-prob or return that is not a number; arrays of different lengths; an id outside the vocabulary,
 which on a GPU would end the process."""
 
