@@ -29,10 +29,9 @@ if TYPE_CHECKING:
 REFUSALS = (
     "longer_than_budget", "empty_completion", "first_token_trained", "non_finite", "columns_differ", "unknown_token",
 )  # fmt: skip
-"""Why a sample is not trained on: more tokens than a micro-batch (with context_parallel:
-all ranks) may hold; no trained token; a mask on token 0, which
-nothing predicts; a log-prob or return that is not a number; arrays of different lengths; an id outside the vocabulary,
-which on a GPU would end the process."""
+"""Why a sample is not trained on: more tokens than a micro-batch (with `context_parallel` all ranks) may hold; no
+trained token; a mask on token 0, which nothing predicts; a log-prob or return that is not a number; arrays of different
+lengths; an id outside the vocabulary, which on a GPU would end the process."""
 
 
 def refusal(sample: Sample, budget_tokens: int, vocab: int | None = None) -> str | None:

@@ -71,9 +71,9 @@ def test_a_step_reads_nothing_that_was_not_written(policy_folder, attention, way
     fields = {"kl_coef": kl_coef, "device": "cuda", "dtype": "bfloat16", "attention": attention, **WAYS[way]}
     trainer = Trainer(settings_for(policy_folder, **fields))
     trainer._trouble = lambda numbers: None  # gradients that are not finite are what is looked for
-    for seed in (0, 0, 1):
+    for i, seed in enumerate((0, 0, 1)):
         poison()
         numbers, grads = gradients(trainer, make_samples(8, seed=seed))
         bad = not_finite(grads)
         said = {name: numbers[name] for name in ("loss", "policy_loss", "kl", "entropy", "not_finite_tokens")}
-        assert not bad and numbers["not_finite_tokens"] == 0, f"{attention}, {way}, samples {seed}: {said}, {bad}"
+        assert not bad and numbers["not_finite_tokens"] == 0, f"{attention}, {way}, step {i}: {said}, {bad}"
