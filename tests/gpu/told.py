@@ -14,8 +14,10 @@ import psutil
 
 
 class Told:
-    """Parts go to stderr at once; the line on stdout is all of them. Where the limit or a SIGTERM cuts it short, the line
-    is printed and this process ends at once with its children: a start under way in a thread can't be cancelled."""
+    """Parts go to stderr at once; the line on stdout is all of them.
+
+    Where the limit or a SIGTERM cuts it short, the line is printed and this process ends at once with its children: a
+    start under way in a thread can't be cancelled."""
 
     def __init__(
         self, limit_s: float, *, line: Callable[[dict[str, Any]], dict[str, Any]] = lambda found: found
