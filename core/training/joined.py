@@ -11,7 +11,7 @@ megabytes a block. Modules with anything but plain linear layers (adapters, 4 bi
 
 import sys
 from collections.abc import Sequence
-from functools import partial
+from functools import cache
 from typing import Any
 
 import torch
@@ -21,26 +21,33 @@ from torch import Tensor, nn
 from core.training.attention import packed_attention
 
 ATTENTIONS = ("LlamaAttention", "Qwen2Attention", "Qwen3Attention")
-"""Classes of transformers whose forward is what `_attention` writes down, but for the products."""
+"""Classes of transformers whose forward is what `_Attention` writes down, but for the products."""
 
 
 def join_products(block: nn.Module) -> int:
     """Joins the products in `block`, in place; returns how many were made of several."""
     made = 0
     for module in block.modules():
+        if isinstance(module, (_MLP, _Attention)):
+            continue
         if _plain(module, "gate_proj", "up_proj") and hasattr(module, "act_fn") and hasattr(module, "down_proj"):
-            module.forward = partial(_mlp, module)  # type: ignore[method-assign]
+            module.__class__ = _with(_MLP, type(module))
             made += 1
         elif type(module).__name__ in ATTENTIONS and _plain(module, "q_proj", "k_proj", "v_proj"):
-            rotate = sys.modules[type(module).__module__].apply_rotary_pos_emb
-            module.forward = partial(_attention, module, rotate, module.forward)  # type: ignore[method-assign]
+            module.__class__ = _with(_Attention, type(module))
             made += 1
     return made
 
 
+@cache
+def _with(joined: type, original: type) -> type:
+    """A class for all modules of a kind: a forward of each module's own would be a graph of its own when compiled."""
+    return type(f"Joined{original.__name__}", (joined, original), {"__module__": original.__module__})
+
+
 def _plain(module: nn.Module, *names: str) -> bool:
-    layers = [getattr(module, name, None) for name in names]
-    return all(type(x) is nn.Linear for x in layers) and len({x.bias is None for x in layers}) == 1  # type: ignore[union-attr]
+    layers: list[Any] = [getattr(module, name, None) for name in names]
+    return all(type(x) is nn.Linear for x in layers) and len({x.bias is None for x in layers}) == 1
 
 
 def product(x: Tensor, layers: Sequence[nn.Linear]) -> tuple[Tensor, ...]:
@@ -50,28 +57,33 @@ def product(x: Tensor, layers: Sequence[nn.Linear]) -> tuple[Tensor, ...]:
     return F.linear(x, weight, bias).split([layer.out_features for layer in layers], dim=-1)
 
 
-def _mlp(self: Any, x: Tensor) -> Tensor:
-    gate, up = product(x, (self.gate_proj, self.up_proj))
-    return self.down_proj(self.act_fn(gate) * up)
+class _MLP:
+    def forward(self: Any, x: Tensor) -> Tensor:
+        gate, up = product(x, (self.gate_proj, self.up_proj))
+        return self.down_proj(self.act_fn(gate) * up)
 
 
-def _attention(
-    self: Any, rotate: Any, original: Any, hidden_states: Tensor, position_embeddings: Any = None,
-    attention_mask: Tensor | None = None, **kwargs: Any,
-) -> tuple[Tensor, None]:  # fmt: skip
-    if kwargs.get("packed_key") is None and kwargs.get("packed_rows") is None:  # generation, with its cache
-        return original(hidden_states, position_embeddings=position_embeddings, attention_mask=attention_mask, **kwargs)
-    shape = hidden_states.shape[:-1]
-    q, k, v = (
-        x.view(*shape, -1, self.head_dim) for x in product(hidden_states, (self.q_proj, self.k_proj, self.v_proj))
-    )
-    if hasattr(self, "q_norm"):
-        q, k = self.q_norm(q), self.k_norm(k)
-    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-    q, k = rotate(q, k, *position_embeddings)
-    out, _ = packed_attention(
-        self, q, k, v, attention_mask, scaling=self.scaling,
-        dropout=self.attention_dropout if self.training else 0.0,
-        sliding_window=getattr(self, "sliding_window", None), **kwargs,
-    )  # fmt: skip
-    return self.o_proj(out.reshape(*shape, -1)), None
+class _Attention:
+    def forward(
+        self: Any, hidden_states: Tensor, position_embeddings: Any = None, attention_mask: Tensor | None = None,
+        **kwargs: Any,
+    ) -> Any:  # fmt: skip
+        if kwargs.get("packed_key") is None and kwargs.get("packed_rows") is None:  # generation, with its cache
+            return super().forward(  # type: ignore[misc]
+                hidden_states, position_embeddings=position_embeddings, attention_mask=attention_mask, **kwargs
+            )
+        rotate = sys.modules[type(self).__module__].apply_rotary_pos_emb
+        shape = hidden_states.shape[:-1]
+        q, k, v = (
+            x.view(*shape, -1, self.head_dim) for x in product(hidden_states, (self.q_proj, self.k_proj, self.v_proj))
+        )
+        if hasattr(self, "q_norm"):
+            q, k = self.q_norm(q), self.k_norm(k)
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        q, k = rotate(q, k, *position_embeddings)
+        out, _ = packed_attention(
+            self, q, k, v, attention_mask, scaling=self.scaling,
+            dropout=self.attention_dropout if self.training else 0.0,
+            sliding_window=getattr(self, "sliding_window", None), **kwargs,
+        )  # fmt: skip
+        return self.o_proj(out.reshape(*shape, -1)), None

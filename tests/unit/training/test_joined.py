@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from core.training.joined import join_products
+from core.training.model import load_lm
 from core.training.trainer import Trainer
 from tests.unit.training.conftest import make_samples
 from tests.unit.training.test_trainer import gradients, settings_for
@@ -37,18 +38,17 @@ def folder_of(kind, tmp_path):
 @pytest.mark.parametrize("kind", ["qwen3", "qwen2", "llama"])
 def test_joined_products_change_no_gradient(kind, tmp_path):
     folder, samples = folder_of(kind, tmp_path), make_samples(8)
-    a, want = gradients(Trainer(settings_for(folder, kl_coef=0.1)), samples)
+    a, want = gradients(Trainer(settings_for(folder, kl_coef=0.1, join_products=False)), samples)
     trainer = Trainer(settings_for(folder, kl_coef=0.1, join_products=True, activation_checkpointing="selective"))
     b, got = gradients(trainer, samples)
     assert b["loss"] == pytest.approx(a["loss"], abs=1e-6) and want.keys() == got.keys()
     for name, grad in want.items():
         torch.testing.assert_close(got[name], grad, atol=1e-6, rtol=1e-4)
-    assert all(join_products(block) == 2 for block in Trainer(settings_for(folder)).model.blocks)
+    blocks = load_lm(folder).model.layers
+    assert [join_products(block) for block in blocks] == [2, 2] and [join_products(block) for block in blocks] == [0, 0]
 
 
 def test_generation_goes_the_model_s_own_way(policy_folder):
-    from core.training.model import load_lm
-
     plain, joined = load_lm(policy_folder).eval(), load_lm(policy_folder).eval()
     for block in joined.model.layers:
         join_products(block)
@@ -61,7 +61,7 @@ def test_what_is_no_plain_linear_layer_is_left_alone(policy_folder):
     class Adapted(nn.Linear):
         pass
 
-    block = Trainer(settings_for(policy_folder)).model.blocks[0]
+    block = load_lm(policy_folder).model.layers[0]
     block.mlp.up_proj = Adapted(32, 48, bias=False)
     block.self_attn.v_proj = Adapted(32, 16, bias=False)
     assert join_products(block) == 0
