@@ -43,7 +43,8 @@ class Critic:
         self.settings = settings
         self.model = prepare(
             lm, device=device, dtype=settings.dtype, mesh=mesh, checkpointing=settings.checkpoint_level,
-            compile_blocks=settings.compile, static_shapes=settings.pack_multiple > 0, kind=ValueModel,
+            compile_blocks=settings.compiled_on(device.type), static_shapes=settings.pack_multiple > 0,
+            joined=settings.join_products, kind=ValueModel,
         )  # fmt: skip
         self.model.attention = settings.attention
         self.optimizer = torch.optim.AdamW(
@@ -61,6 +62,7 @@ class Critic:
         per_token = value_loss(self.model(packed)[0], old_values, targets, clip=self.settings.value_clip)
         loss = (packed.weights * per_token).sum()
         loss.backward()
+        self.model.after_backward()
         return loss.detach()
 
     def update(self, *, apply: bool = True) -> float:

@@ -14,6 +14,7 @@ is empty (a single token of weight 0).
 import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -21,12 +22,15 @@ from torch import Tensor
 
 from core.episodes.samples import Sample
 
+if TYPE_CHECKING:
+    from core.training.context import Split
+
 REFUSALS = (
     "longer_than_budget", "empty_completion", "first_token_trained", "non_finite", "columns_differ", "unknown_token",
 )  # fmt: skip
-"""Why a sample is not trained on: more tokens than a micro-batch may hold; no trained token; a mask on token 0, which
-nothing predicts; a log-prob or return that is not a number; arrays of different lengths; an id outside the vocabulary,
-which on a GPU would end the process."""
+"""Why a sample is not trained on: more tokens than a micro-batch (with `context_parallel` all ranks) may hold; no
+trained token; a mask on token 0, which nothing predicts; a log-prob or return that is not a number; arrays of different
+lengths; an id outside the vocabulary, which on a GPU would end the process."""
 
 
 def refusal(sample: Sample, budget_tokens: int, vocab: int | None = None) -> str | None:
@@ -131,6 +135,8 @@ class Packed:
     """int32, versions of that policy"""
     sequence: Tensor
     """int64, which of the row's sequences each trained token belongs to"""
+    split: "Split | None" = None
+    """Of a part of a sequence, that is (`core.training.context`)."""
 
     @property
     def tokens(self) -> int:
@@ -147,7 +153,7 @@ class Packed:
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> "Packed":
         tensors = {name: change(value) for name, value in self.__dict__.items() if isinstance(value, Tensor)}
-        return Packed(**tensors, lengths=self.lengths)
+        return Packed(**tensors, lengths=self.lengths, split=self.split)
 
 
 _FILLING = 256

@@ -96,11 +96,12 @@ class Trainer:
             dtype=settings.dtype,
             mesh=mesh,
             checkpointing=settings.checkpoint_level,
-            compile_blocks=settings.compile,
+            compile_blocks=settings.compiled_on(self.device.type),
             static_shapes=settings.pack_multiple > 0,
             trainable=trainable,
             cpu_offload=settings.cpu_offload,
             dropout=settings.lora_dropout > 0,
+            joined=settings.join_products,
         )
         model.attention, model.chunk_tokens = settings.attention, settings.head_chunk_tokens
         model.cache_gib = settings.head_cache_gib
@@ -157,6 +158,7 @@ class Trainer:
             clock.took("pack_s")
             loss, sums, highs = self._forward(row)
             loss.backward()
+            self.model.after_backward()
             if self.critic is not None:
                 assert row.values is not None and row.targets is not None
                 value_loss += self.critic.backward(row.packed, row.values, row.targets.float()).double()
@@ -188,8 +190,7 @@ class Trainer:
         lengths = batch.lengths
         work = flops.step_flops(self._parameters, self.model.lm.config, lengths) / self.world
         numbers |= clock.numbers(tokens=sum(lengths), flops=work)
-        mine = sum(lengths[i] for micro in batch.bins for i in micro)
-        return numbers | {"filling_share": 1.0 - mine / max(tokens, 1)}
+        return numbers | {"filling_share": 1.0 - batch.tokens / max(tokens, 1)}
 
     @torch.no_grad()
     def _looked_at(self, rows: list[Row], batch: Batch) -> list[Row]:
