@@ -183,7 +183,7 @@ class RolloutGenerator(Actor):
         way to the newer one."""
         settings = self._settings
         if self.config.evaluation.greedy:
-            settings = msgspec.structs.replace(settings, temperature=0.0, top_p=1.0)
+            settings = msgspec.structs.replace(settings, temperature=0.0, top_p=1.0, top_k=0)
         for attempt in range(1, PINS + 1):
             try:
                 async with self._engine.pinned(self.config.rollout.heldout_hold_s) as view:

@@ -262,7 +262,7 @@ class RunConfig(Section):
                 "sampler": {"groups_per_step", "group_size", "max_staleness", "window", "order"},
                 "episodes": True,
                 "reward": True,
-                "rollout": {"max_new_tokens", "temperature", "top_p"},
+                "rollout": {"max_new_tokens", "temperature", "top_p", "top_k"},
             },
         )
         return {**chosen, "judge": self.judge.identity()}

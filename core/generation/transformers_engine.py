@@ -308,6 +308,7 @@ class TransformersEngine:
         ids, logprobs = draw(
             logits,
             [row.sampling.temperature for row in rows],
+            [row.sampling.top_k for row in rows],
             [row.sampling.top_p for row in rows],
             [next(row.numbers) for row in rows],
         )
