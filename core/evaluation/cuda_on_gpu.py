@@ -25,9 +25,8 @@ import msgspec
 from core.evaluation import compiler_text, cuda_capture, cuda_child, cuda_source, cuda_stage
 from core.evaluation.cuda_source import Extension
 from core.evaluation.findings import Finding
+from core.evaluation.waits import BUILD_S
 
-WALL_S = 120.0
-"""Torch's whole headers take 20 to 40 s of processor time a file."""
 _LINE = re.compile(r"\[line (\d+)\]$")
 _PYBIND = "#include <torch/csrc/utils/pybind.h>\n"
 _KEPT_CHARS = 64 * 1024
@@ -49,7 +48,7 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
     """Folders of every header that could be included."""
     libraries: list[str]
     """Folders of torch's libraries, then files to link."""
-    wall_s: float = WALL_S
+    wall_s: float = BUILD_S
     """For all compilers of one candidate."""
 
 

@@ -14,6 +14,8 @@ import random
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
+from typing import TypeVar
 
 import msgspec
 import torch
@@ -38,6 +40,7 @@ MEMORY_BOUND = 2.0
 """A call that takes fewer times what the memory allows is bound by it."""
 _log = logging.getLogger(__name__)
 Spent = Callable[[str], AbstractContextManager[None]]
+T = TypeVar("T")
 
 
 def load(zygote: GpuZygote, task: GpuTask, source: str, out: Outputs) -> None:
@@ -136,6 +139,9 @@ class Measuring:
             mine = Side(child=candidate, out=out)
             with self._spent("lease"), lease(self.settings.device, alone=True), self._spent("afresh"):
                 finding = gpu_afresh.check(clock, task, mine, places, self._rng, result.runtime_ms)
+                if finding is not None:  # a neighbour's process that dies is dear for a moment
+                    again = partial(gpu_afresh.check, clock, task, mine, places, self._rng, result.runtime_ms)
+                    finding = self._undisturbed(again)
             if finding is None:
                 with (
                     self._spent("wait"),
@@ -168,7 +174,7 @@ class Measuring:
 
     # --- the baseline's child ---
 
-    def _undisturbed(self, measure: Callable[[], timing.Measured | Finding]) -> timing.Measured | Finding:
+    def _undisturbed(self, measure: Callable[[], T]) -> T:
         """Under the lease; raises TimeoutError where other processes' kernels never end."""
         return measure() if self.quiet is None else self.quiet.around(measure, self.settings.wall_s + 10.0)
 

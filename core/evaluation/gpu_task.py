@@ -5,8 +5,8 @@ never in it. `renew` draws new secret values for a candidate. Two sets rotate in
 Where one set is larger than `HUGE_BYTES`, no master of it is kept (gpu_inputs.Sealed), and the second set is the same
 memory some elements further on, as far as its tensors are floating point: 1.6 G elements are held once.
 
-Memory while a huge task is prepared: the arena, what get_inputs() needs itself, and one padded tensor. Afterwards the
-arena alone.
+Memory while a huge task is prepared: the arena, and what get_inputs() needs itself or one tensor and its padded copy.
+Afterwards the arena alone.
 """
 
 import os
@@ -172,6 +172,7 @@ class GpuTask:
     def _made(self) -> Any:
         """Fresh inputs. Numbers among them are those that were made first."""
         made = self.reference.inputs(_seed())
+        self.give_back()  # what get_inputs() needed besides: a padded copy would find no room among it
         found, wanted = tensors_in(made), tensors_in(self._template)
         if [(t.shape, t.stride(), t.dtype) for t in found] != [(t.shape, t.stride(), t.dtype) for t in wanted]:
             raise TaskError(f"task {self.name}: get_inputs() gives other shapes at every call; fix its sizes")

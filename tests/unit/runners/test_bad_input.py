@@ -153,3 +153,9 @@ def test_tasks_that_are_no_text(tmp_path):
     for source in (tmp_path / "tasks.jsonl", tmp_path):
         done = kernelmill("tasks", "list", source)
         assert done.returncode == 2 and len(done.stderr.strip().splitlines()) == 1, done.stderr
+
+
+def test_cards_that_this_machine_lacks(tmp_path):
+    done = kernelmill("up", recipe(tmp_path), "rollout.cards=[99]")
+    refused(done, "rollout.cards = [99] names card 99, but this machine shows ")
+    assert not (tmp_path / "runs").exists()
