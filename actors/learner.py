@@ -21,6 +21,7 @@ import msgspec
 import structlog
 
 from actors.actor import Actor
+from actors.adapter_blobs import AdapterBlobs
 from actors.compute import MainThreadCalls
 from bus import facts
 from bus.broker import SequenceConflict
@@ -56,6 +57,7 @@ class Learner(Actor):
         self._incarnation = 0
         self._outgoing = None
         self._retired = False
+        self._adapter_blobs = AdapterBlobs(self.bus, keep=self.config.weights.keep)
         self._stage_s: dict[str, float] = {}
         """Stage times since the last step, for the next step's metrics."""
 
@@ -218,6 +220,9 @@ class Learner(Actor):
         if self.config.weights.transport != "filesystem" and self._outgoing is None:
             self._outgoing = await self._compute.call(outgoing, self.config, self._ranks.trainer)
         manifest = await self._compute.call(self._ranks.publish, folder, self.config.weights.keep)
+        source = manifest.source
+        if source.startswith("adapter:"):
+            source = await self._adapter_blobs.put(source, f"i{self._incarnation}-v{self._step}")
         await self.bus.put_policy(
             Policy(
                 run_id=self.bus.run_id,
@@ -225,7 +230,7 @@ class Learner(Actor):
                 step=self._step,
                 folder=str(version_folder(folder, self._step)),
                 fingerprint=manifest.fingerprint,
-                source=manifest.source,
+                source=source,
                 incarnation=self._incarnation,
                 config_hash=self.config.identity_hash(),
             )
@@ -298,7 +303,7 @@ def outgoing(config, trainer):
     from core.weights.outgoing import Outgoing
 
     weights = config.weights
-    if trainer.device.type != "cuda":
+    if trainer.device.type != "cuda" and weights.transport != "adapter":
         raise ValueError(
             f"weights.transport = {weights.transport!r} needs a GPU, but the learner found none: set weights.transport "
             f"= 'filesystem'"

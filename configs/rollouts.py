@@ -92,9 +92,10 @@ class Rollout(Section):
 
 
 class Weights(Section):
-    transport: Literal["filesystem", "ipc", "nccl"] = "filesystem"
-    """filesystem: through `folder`. ipc: learner and engine share one card. nccl: between cards and hosts. With ipc and
-    nccl a copy still goes to `folder`, beside the next step, for generators that can't use them."""
+    transport: Literal["filesystem", "ipc", "nccl", "adapter"] = "filesystem"
+    """filesystem: through `folder`. ipc: learner and engine share one card. nccl: between cards and hosts. adapter: the
+    learner trains adapters (learner.lora_rank), they alone travel, over the bus, and engines add them to model.path. A
+    whole copy still goes to `folder`, beside the next step, for generators that can't use the faster way."""
     folder: str = ""
     """Where weights are handed over (a shared folder, or /dev/shm on one machine); empty: run folder/weights."""
     host: str = ""

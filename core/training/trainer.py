@@ -40,6 +40,7 @@ from core.training.schedule import learning_rate
 from core.training.settings import TrainerSettings
 from core.training.token_credit import Row, kl_rewards, needs_pass, spread, sums_by_sample, with_advantages
 from core.weights import filesystem
+from core.weights.adapters import Part
 from core.weights.outgoing import Outgoing
 
 
@@ -249,8 +250,9 @@ class Trainer:
         type. The manifest, on rank 0."""
         dtype = DTYPES[self.settings.dtype]
         if self.rank == 0 and self.outgoing is not None:
-            tensors = self.model.full_tensors(dtype, device=self.device, own=True)
-            return self.outgoing.publish(folder, self.version, tensors, keep=keep)
+            parts: list[Part] | None = [] if self.outgoing.wants_adapters else None
+            tensors = self.model.full_tensors(dtype, device=self.device, own=True, parts=parts)
+            return self.outgoing.publish(folder, self.version, tensors, keep=keep, parts=parts or ())
         tensors = self.model.full_tensors(dtype)
         if self.rank == 0:
             return filesystem.publish(folder, self.version, tensors, keep=keep)
