@@ -250,9 +250,9 @@ class Trainer:
         type. The manifest, on rank 0."""
         dtype = DTYPES[self.settings.dtype]
         if self.rank == 0 and self.outgoing is not None:
-            parts: list[Part] | None = [] if self.outgoing.wants_adapters else None
+            parts: list[Part] = []  # filled as tensors are walked through
             tensors = self.model.full_tensors(dtype, device=self.device, own=True, parts=parts)
-            return self.outgoing.publish(folder, self.version, tensors, keep=keep, parts=parts or ())
+            return self.outgoing.publish(folder, self.version, tensors, keep=keep, parts=parts)
         tensors = self.model.full_tensors(dtype)
         if self.rank == 0:
             return filesystem.publish(folder, self.version, tensors, keep=keep)
