@@ -53,14 +53,14 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def merged(weight: Tensor, part: Part, dtype: torch.dtype) -> Tensor:
-    """weight + scale · B A, as `dtype`. The sums are float64: what their order changes is lost in the rounding, so the
-    result is a function of the inputs alone."""
+    """weight + scale · B A, as `dtype`, which the weight is rounded to first: a learner may hold it so. The sums are
+    float64: what their order changes is lost in the rounding, so the result is a function of the inputs alone."""
     out = torch.empty(weight.shape, dtype=dtype, device=weight.device)
     a = part.a.to(weight.device, torch.float64)
     for at in range(0, len(weight), _ROWS):  # bounds the memory that float64 takes
         rows = slice(at, at + _ROWS)
         added = part.b[rows].to(weight.device, torch.float64) @ a
-        out[rows] = weight[rows].double().add_(added, alpha=part.scale).to(dtype)
+        out[rows] = weight[rows].to(dtype).double().add_(added, alpha=part.scale).to(dtype)
     return out
 
 

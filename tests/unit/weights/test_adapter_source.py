@@ -64,7 +64,7 @@ def test_the_order_of_sums_changes_no_bit(dtype):
         turned = Part(part.name, part.a[order].contiguous(), part.b[:, order].contiguous(), part.scale)
         one, other = merged(weights[part.name], part, dtype), merged(weights[part.name], turned, dtype)
         assert one.dtype == dtype and torch.equal(one, other)
-        plain = weights[part.name].double() + 2.0 * part.b.double() @ part.a.double()
+        plain = weights[part.name].to(dtype).double() + 2.0 * part.b.double() @ part.a.double()
         torch.testing.assert_close(one.double(), plain, atol=0, rtol=2.0**-8 if dtype == torch.bfloat16 else 2.0**-23)
 
 
