@@ -39,7 +39,7 @@ def load_text(folder, text):
         ("ipc", 'weights.host = "here"', "host and ports are for transport = 'nccl'"),
         ("filesystem", "weights.ports = [1, 2]", "host and ports are for transport = 'nccl'"),
         ("bus", "", "weights.transport: Input should be 'filesystem', 'ipc', 'nccl' or 'adapter', got 'bus'"),
-        ("filesystem", "rollout.parity_max_abs = 0", "set both, or both to 0"),
+        ("filesystem", "rollout.parity_max_abs = 0", "set both, leave both out, or set both to 0"),
         ("filesystem", "rollout.vllm.gpu_memory = 1.5", "rollout.vllm.gpu_memory: "),
         ("filesystem", "rollout.vllm.max_sequence = 5", "did you mean rollout.vllm.max_sequences?"),
         ("filesystem", "rollout.cards = [0, 0]", "named twice"),
@@ -60,7 +60,7 @@ def test_what_can_be_is_accepted(tmp_path):
     on_cpu = 'learner.lora_rank = 8\nlearner.device = "cpu"\nrollout.engine = "transformers"'
     assert load_text(tmp_path, CARD.format(transport="adapter", more=on_cpu)).weights.transport == "adapter"
     assert load_text(
-        tmp_path, CARD.format(transport="ipc", more="rollout.parity_max_abs = 0\nrollout.parity_mean_abs = 0")
+        tmp_path, CARD.format(transport="ipc", more="rollout.parity_max_abs = 0\nrollout.parity_mean_share = 0")
     )
 
 
