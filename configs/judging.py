@@ -47,6 +47,9 @@ class Judge(Section):
     """Which are told beside it; the compiled ones are measured once for each task and GPU and remembered on disk."""
     profile_lines: bool = False
     """Tell the policy its kernels and eager's with their shares of the time."""
+    counters: bool = False
+    """Tell it hardware counters of its heaviest kernel too, where `ncu` is found and they may be read; some ten seconds
+    for each right candidate."""
     cache: bool = True
     """Answer from a verdict that stands for the same key."""
 

@@ -9,6 +9,7 @@ What does not compile raises ExtensionError, whose message ends with the candida
 trusted side.
 """
 
+import contextlib
 import importlib.machinery
 import importlib.util
 import os
@@ -107,7 +108,7 @@ class Builder:
                 code, output = self._wait(self._start(part, folder, few=False))
             if code:
                 for _, other in running:
-                    other.kill()
+                    _leave(other)
                 raise ExtensionError(self._told(output, texts))
             objects.append(os.path.join(folder, part.target))
         library = os.path.join(folder, f"{name}.so")
@@ -154,7 +155,7 @@ class Builder:
         try:
             output, _ = process.communicate(timeout=max(0.1, self._until - time.monotonic()))
         except subprocess.TimeoutExpired:
-            process.kill()
+            _leave(process)
             raise ExtensionError(f"the compilers did not finish within {self._tools.wall_s:g} s") from None
         return process.returncode, output[-_KEPT_CHARS:]
 
@@ -193,6 +194,12 @@ def _run(command: list[str], folder: str) -> "subprocess.Popen[str]":
         command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True, errors="replace",
     )  # fmt: skip
+
+
+def _leave(process: "subprocess.Popen[str]") -> None:
+    """A compiler that is of no use any more: ended or, where walls let nobody signal, left to end with the child."""
+    with contextlib.suppress(PermissionError):
+        process.kill()
 
 
 def _imported(name: str, library: str) -> ModuleType:

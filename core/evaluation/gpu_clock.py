@@ -42,6 +42,8 @@ class GpuSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Judge a tiny task at the start (gpu_warm)."""
     profile_lines: bool = False
     """Tell the candidate's and eager's kernels with their shares of the time."""
+    counters: bool = False
+    """Tell hardware counters of the candidate's heaviest kernel (gpu_counters), where they may be read."""
     spare: bool = True
     """Fork the next candidate's child, and make its CUDA context, while the latest verdict is read."""
     baselines: tuple[str, ...] = ("eager",)

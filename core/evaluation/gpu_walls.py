@@ -53,6 +53,7 @@ def library_folder() -> str:
 def readable() -> list[str]:
     """What the driver reads beside Python's installation."""
     wanted = [library_folder(), "/proc", "/sys", "/dev/shm", "/sbin", "/etc/alternatives"]
+    wanted += glob.glob("/opt/nvidia/nsight-compute")  # gpu_counters
     return [path for path in wanted if path and os.path.exists(path)]
 
 
