@@ -25,6 +25,7 @@ import msgspec
 import structlog
 
 from actors.actor import Actor
+from actors.adapter_blobs import AdapterBlobs
 from actors.compute import MainThreadCalls
 from actors.learner_stages import Ahead, Beside, StageTimes
 from bus import facts
@@ -60,6 +61,7 @@ class Learner(Actor):
         self._incarnation = 0
         self._outgoing = None
         self._retired = False
+        self._adapter_blobs = AdapterBlobs(self.bus, keep=self.config.weights.keep)
         self._stages = StageTimes(self.clock)
         self._ahead = Ahead(self._take_in)
         self._publishing, self._checkpointing = Beside(), Beside()
@@ -262,6 +264,9 @@ class Learner(Actor):
         root = self.config.weights.folder or str(self.folder.weights)
         folder = incarnation_folder(root, self._incarnation)
         manifest = await asyncio.to_thread(taken.publish, folder, self.config.weights.keep)
+        source = manifest.source
+        if source.startswith("adapter:"):
+            source = await self._adapter_blobs.put(source, f"i{self._incarnation}-v{taken.version}")
         await self.bus.put_policy(
             Policy(
                 run_id=self.bus.run_id,
@@ -269,7 +274,7 @@ class Learner(Actor):
                 step=taken.version,
                 folder=str(version_folder(folder, taken.version)),
                 fingerprint=manifest.fingerprint,
-                source=manifest.source,
+                source=source,
                 incarnation=self._incarnation,
                 config_hash=self.config.identity_hash(),
             )
@@ -352,7 +357,7 @@ def outgoing(config, trainer):
     from core.weights.outgoing import Outgoing
 
     weights = config.weights
-    if trainer.device.type != "cuda":
+    if trainer.device.type != "cuda" and weights.transport != "adapter":
         raise ValueError(
             f"weights.transport = {weights.transport!r} needs a GPU, but the learner found none: set weights.transport "
             f"= 'filesystem'"

@@ -19,7 +19,7 @@ from core.generation import parity
 from core.generation.lanes import Lanes, PinLost
 
 log = structlog.get_logger()
-PROMPTS, COMPLETION_TOKENS = 4, 48
+PROMPTS, COMPLETION_TOKENS = 4, 128
 _AGAIN_S = 1.0
 
 
@@ -29,8 +29,12 @@ async def check_parity(
     """Probe once, under a pin. `live` tells the policy whose weights the engine holds. None where the config wants no
     probe; raises ParityError above its thresholds, TimeoutError when no version stood long enough to be compared."""
     rollout = config.rollout
-    if not rollout.parity_max_abs:
+    if rollout.parity_max_abs == 0:
         return None
+    usual = parity.THRESHOLDS[config.model.dtype]
+    max_abs, mean_share = (
+        usual if rollout.parity_max_abs is None else (rollout.parity_max_abs, rollout.parity_mean_share)
+    )
     prompts = await asyncio.to_thread(_prompts, config, chat, lanes.context_tokens)
     deadline = clock.monotonic() + config.weights.apply_timeout_s
     missing = ""
@@ -52,12 +56,19 @@ async def check_parity(
             missing = str(error)
             await asyncio.sleep(_AGAIN_S)
             continue
-        found.check(max_abs=rollout.parity_max_abs, mean_abs=rollout.parity_mean_abs)
-        log.info("parity", version=policy.version, tokens=found.tokens, max_abs=found.max_abs, mean_abs=found.mean_abs)
+        found.check(max_abs=max_abs, mean_share=mean_share)
+        log.info(
+            "parity",
+            version=policy.version,
+            tokens=found.tokens,
+            max_abs=found.max_abs,
+            mean_abs=found.mean_abs,
+            mean_share=round(found.mean_share, 6),
+        )
         return found
     raise TimeoutError(
         f"the parity probe waited {config.weights.apply_timeout_s:g} s for a version's folder: {missing}; raise "
-        f"weights.apply_timeout_s, or set rollout.parity_max_abs and parity_mean_abs to 0"
+        f"weights.apply_timeout_s, or set rollout.parity_max_abs and parity_mean_share to 0"
     )
 
 

@@ -21,6 +21,7 @@ import msgspec
 import structlog
 
 from actors.actor import Actor
+from actors.adapter_blobs import local_source
 from actors.cards import take_cards
 from actors.given_up import bury_group
 from actors.parity_check import check_parity
@@ -183,7 +184,7 @@ class RolloutGenerator(Actor):
         way to the newer one."""
         settings = self._settings
         if self.config.evaluation.greedy:
-            settings = msgspec.structs.replace(settings, temperature=0.0, top_p=1.0)
+            settings = msgspec.structs.replace(settings, temperature=0.0, top_p=1.0, top_k=0)
         for attempt in range(1, PINS + 1):
             try:
                 async with self._engine.pinned(self.config.rollout.heldout_hold_s) as view:
@@ -285,7 +286,8 @@ class RolloutGenerator(Actor):
         while True:
             for source in filter(None, (policy.source, policy.folder)):
                 try:
-                    await self._engine.load_weights(source, policy.version, policy.fingerprint)
+                    async with local_source(self.bus, source, patience_s) as here:
+                        await self._engine.load_weights(here, policy.version, policy.fingerprint)
                     return True
                 except (FileNotFoundError, TimeoutError, ValueError, WeightsNotReceived) as error:
                     if isinstance(error, ValueError) and source == policy.folder:

@@ -6,6 +6,7 @@
     Ended        one episode, or tombstone   generator  -> learner     EPISODES
     Step         one optimizer update        learner    -> everyone    STEPS (compare-and-set)
     Fact         something that happened     everyone   -> recorder    FACTS
+    Blob         a piece of something big    learner    -> generators  BLOBS
     Dead         work that was given up      reaper     -> people      DEAD
     Policy       which weights are current   learner    -> generators  KV policy
     Beat         an actor is alive           everyone   -> reaper      KV actors
@@ -109,6 +110,16 @@ class Fact(Message, frozen=True, kw_only=True, tag="fact"):
     data: dict[str, Any] = {}
 
 
+class Blob(Message, frozen=True, kw_only=True, tag="blob"):
+    """One piece of bytes that are too many for a message: a policy's adapters. Pieces stand one after the other."""
+
+    name: str
+    """Equal for all pieces, and never given again."""
+    number: int
+    count: int
+    data: bytes
+
+
 class Dead(Message, frozen=True, kw_only=True, tag="dead"):
     """Work that was given up, with all that is needed to understand it."""
 
@@ -168,4 +179,4 @@ class Cursor(Message, frozen=True, kw_only=True, tag="cursor"):
     """The curriculum's own state."""
 
 
-ALL: tuple[type[Message], ...] = (Request, Evaluation, Judged, Ended, Step, Fact, Dead, Policy, Beat, Cursor)
+ALL: tuple[type[Message], ...] = (Request, Evaluation, Judged, Ended, Step, Fact, Dead, Policy, Beat, Cursor, Blob)

@@ -15,11 +15,15 @@ import structlog
 
 from bus import codec, facts, subjects, topology
 from bus.broker import Broker, Entry, Record, SequenceConflict, SubjectTaken
-from bus.messages import Beat, Cursor, Dead, Ended, Evaluation, Fact, Judged, Message, Policy, Request, Step
+from bus.messages import Beat, Blob, Cursor, Dead, Ended, Evaluation, Fact, Judged, Message, Policy, Request, Step
 from core.clock import Clock, SystemClock
 
 PUBLISH_TIMEOUT_S = 60.0
 """How long an outage may last until publishing gives up; the same key is tried again and again meanwhile."""
+BLOB_BYTES = 2**20
+"""Size of a blob's pieces: far below what a message may have, and few enough for an adapter."""
+_BLOBS_AT_ONCE = 8
+"""Pieces asked for in one read: a fetch of many megabytes would stand in the way of everything else."""
 M = TypeVar("M", bound=Message)
 log = structlog.get_logger()
 
@@ -34,6 +38,7 @@ class Names:
         self.episodes = subjects.stream(run_id, topology.EPISODES)
         self.steps = subjects.stream(run_id, topology.STEPS)
         self.facts = subjects.stream(run_id, topology.FACTS)
+        self.blobs = subjects.stream(run_id, topology.BLOBS)
         self.dead = subjects.stream(run_id, topology.DEAD)
         self.policy = subjects.bucket(run_id, topology.POLICY)
         self.actors = subjects.bucket(run_id, topology.ACTORS)
@@ -165,6 +170,40 @@ class RunBus:
 
     async def read_facts(self, from_seq: int, limit: int = 256, timeout_s: float = 1.0) -> list[tuple[int, Fact]]:
         return await self._read_log(self.names.facts, from_seq, Fact, limit, timeout_s)
+
+    # -- blobs: pieces in a log, read by position ----------------------------------------------------------------------
+
+    async def put_blob(self, name: str, data: bytes) -> int:
+        """Answers with the position of its first piece, which readers need."""
+        count = max(1, -(-len(data) // BLOB_BYTES))
+        first = 0
+        for number in range(count):
+            piece = data[number * BLOB_BYTES : (number + 1) * BLOB_BYTES]
+            message = Blob(run_id=self.run_id, name=name, number=number, count=count, data=piece)
+            subject = subjects.blob(self.run_id, name)
+            seq = await self.broker.publish(subject, codec.encode(message), timeout_s=PUBLISH_TIMEOUT_S)
+            first = first or seq
+        return first
+
+    async def blob(self, name: str, first_seq: int, timeout_s: float) -> bytes:
+        """Raises FileNotFoundError when it was trimmed, TimeoutError when its pieces are not all there in time."""
+        deadline = self.clock.monotonic() + timeout_s
+        pieces: dict[int, bytes] = {}
+        count, at = -1, first_seq
+        while count != len(pieces):
+            state = await self.broker.stream_state(self.names.blobs)
+            if state.first_seq > first_seq:
+                raise FileNotFoundError(f"blob {name} at {first_seq} was trimmed")
+            if self.clock.monotonic() > deadline:
+                raise TimeoutError(f"{len(pieces)} pieces of blob {name} at {first_seq} came in {timeout_s:g} s")
+            for seq, piece in await self._read_log(self.names.blobs, at, Blob, _BLOBS_AT_ONCE, 1.0):
+                at = seq + 1
+                if piece.name == name:
+                    pieces[piece.number], count = piece.data, piece.count
+        return b"".join(pieces[number] for number in range(count))
+
+    async def trim_blobs(self, below_seq: int) -> None:
+        await self.broker.trim(self.names.blobs, below_seq)
 
     async def bury(self, dead: Dead) -> None:
         await self.broker.publish(subjects.dead(self.run_id, "letter"), codec.encode(dead))

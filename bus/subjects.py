@@ -47,6 +47,10 @@ def fact(run_id: str, kind: str) -> str:
     return f"km.{_run(run_id)}.fact.{_part('kind of fact', kind)}"
 
 
+def blob(run_id: str, name: str) -> str:
+    return f"km.{_run(run_id)}.blob.{_part('blob', name)}"
+
+
 def dead(run_id: str, what: str) -> str:
     return f"km.{_run(run_id)}.dead.{_part('kind of dead letter', what)}"
 

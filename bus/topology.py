@@ -8,6 +8,7 @@ VERDICTS     km.<run>.verdict.<key>                                newest per ke
 EPISODES     km.<run>.episode.<group>.<i>                          log, one per key, trimmed   by position
 STEPS        km.<run>.step                                         log, compare-and-set        by position
 FACTS        km.<run>.fact.<kind>                                  log                         by position
+BLOBS        km.<run>.blob.<name>                                  log, trimmed                by position
 DEAD         km.<run>.dead.<what>, and the broker's own            log                         by position
              advisories about REQUESTS and EVALUATIONS
 
@@ -30,6 +31,7 @@ VERDICTS = "VERDICTS"
 EPISODES = "EPISODES"
 STEPS = "STEPS"
 FACTS = "FACTS"
+BLOBS = "BLOBS"
 DEAD = "DEAD"
 
 POLICY = "policy"
@@ -69,6 +71,7 @@ def topology(
         stream(EPISODES, "episode.*.*", unique=True),
         stream(STEPS, "step"),
         stream(FACTS, "fact.*"),
+        stream(BLOBS, "blob.*"),
         msgspec.structs.replace(dead, subjects=dead.subjects + advisories),
     ]
     # What ends a message is the reaper's count of workers that died on it, and the worker's own count of failures. This

@@ -43,6 +43,9 @@ class Rollout(Section):
     max_new_tokens: int = Field(default=4096, ge=1)
     temperature: float = Field(default=1.0, ge=0)
     top_p: float = Field(default=1.0, gt=0, le=1)
+    top_k: int = Field(default=0, ge=0)
+    """Draw from this many most probable tokens alone, of which top_p then takes its share; 0: all. Either cuts tokens
+    off that the policy could have sampled; log-probs are those of what is left."""
     groups_in_flight: int = Field(default=8, ge=1)
     """Groups that one generator plays at once."""
     batch_rows: int = Field(default=64, ge=1)
@@ -51,11 +54,12 @@ class Rollout(Section):
     """Torch threads; 0 leaves it to torch."""
     verdict_timeout_s: float = Field(default=300.0, gt=0)
     """A verdict that takes longer ends the episode with a tombstone."""
-    parity_max_abs: float = Field(default=0.5, ge=0)
+    parity_max_abs: float | None = Field(default=None, ge=0)
     """A generator that starts compares its engine's log-probs with the model's own under transformers, on the CPU: a
-    single token may differ by so much, in nats. Rounding alone: about 0.1 in bfloat16, 0.001 in float32."""
-    parity_mean_abs: float = Field(default=0.03, ge=0)
-    """And all tokens on average by so much; 0 for both turns the probe off."""
+    single token may differ by so much, in nats. Absent: by model.dtype (`core.generation.parity.THRESHOLDS`)."""
+    parity_mean_share: float | None = Field(default=None, ge=0)
+    """And the mean difference may be this share of the mean of 1 - p, p being the sampled tokens' probabilities; 0 for
+    both turns the probe off."""
     heldout_hold_s: float = Field(default=120.0, ge=0)
     """Held-out requests are of one version: new weights wait so long for them."""
 
@@ -80,18 +84,20 @@ class Rollout(Section):
 
     @model_validator(mode="after")
     def _one_probe(self) -> "Rollout":
-        if bool(self.parity_max_abs) != bool(self.parity_mean_abs):
+        both = (self.parity_max_abs, self.parity_mean_share)
+        if (None in both or 0 in both) and both[0] != both[1]:
             raise ValueError(
-                f"parity_max_abs = {self.parity_max_abs:g} and parity_mean_abs = {self.parity_mean_abs:g}: set both, "
-                f"or both to 0 for no probe"
+                f"parity_max_abs = {both[0]} and parity_mean_share = {both[1]}: set both, leave both out, or set both "
+                f"to 0 for no probe"
             )
         return self
 
 
 class Weights(Section):
-    transport: Literal["filesystem", "ipc", "nccl"] = "filesystem"
-    """filesystem: through `folder`. ipc: learner and engine share one card. nccl: between cards and hosts. With ipc and
-    nccl a copy still goes to `folder`, beside the next step, for generators that can't use them."""
+    transport: Literal["filesystem", "ipc", "nccl", "adapter"] = "filesystem"
+    """filesystem: through `folder`. ipc: learner and engine share one card. nccl: between cards and hosts. adapter: the
+    learner trains adapters (learner.lora_rank), they alone travel, over the bus, and engines add them to model.path. A
+    whole copy still goes to `folder`, beside the next step, for generators that can't use the faster way."""
     folder: str = ""
     """Where weights are handed over (a shared folder, or /dev/shm on one machine); empty: run folder/weights."""
     host: str = ""

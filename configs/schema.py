@@ -225,7 +225,13 @@ class RunConfig(Section):
             raise ValueError(
                 f"sampler.window = {self.sampler.window} is below groups_per_step = {self.sampler.groups_per_step}"
             )
-        if self.weights.transport != "filesystem":
+        if self.weights.transport == "adapter" and (not self.learner.lora_rank or self.learner.quantize != "none"):
+            raise ValueError(
+                f"weights.transport = 'adapter' sends adapters for the weights in model.path, but learner.lora_rank = "
+                f"{self.learner.lora_rank}, quantize = {self.learner.quantize!r}: set lora_rank and quantize = 'none', "
+                f"or another transport"
+            )
+        if self.weights.transport in ("ipc", "nccl"):
             if self.rollout.engine != "vllm":
                 raise ValueError(
                     f"weights.transport = {self.weights.transport!r} is for rollout.engine = 'vllm'; the "
@@ -262,7 +268,7 @@ class RunConfig(Section):
                 "sampler": {"groups_per_step", "group_size", "max_staleness", "window", "order"},
                 "episodes": True,
                 "reward": True,
-                "rollout": {"max_new_tokens", "temperature", "top_p"},
+                "rollout": {"max_new_tokens", "temperature", "top_p", "top_k"},
             },
         )
         return {**chosen, "judge": self.judge.identity()}

@@ -130,7 +130,7 @@ def check_cards(config: RunConfig) -> None:
 
 def check_weights(config: RunConfig) -> None:
     transport = config.weights.transport
-    if transport != "filesystem" and not has_gpu():
+    if transport in ("ipc", "nccl") and not has_gpu():
         raise UsageError(
             f"weights.transport = {transport!r} hands weights over between GPUs, but this machine has none: set "
             f"weights.transport = 'filesystem'"

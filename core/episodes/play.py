@@ -229,6 +229,7 @@ class _Play:
             max_new_tokens=settings.max_new_tokens,
             temperature=settings.temperature,
             top_p=settings.top_p,
+            top_k=settings.top_k,
             stop_ids=self.chat.stop_ids,
             seed=int(digest(str(self.seed), str(self.index), str(number), size=7), 16),
         )

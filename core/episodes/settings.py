@@ -24,6 +24,7 @@ class PlaySettings(msgspec.Struct, frozen=True, kw_only=True):
     max_new_tokens: int = 4096
     temperature: float = 1.0
     top_p: float = 1.0
+    top_k: int = 0
     verdict_timeout_s: float = 300.0
     """A verdict that takes longer ends the episode with a tombstone."""
 

@@ -13,12 +13,15 @@ import numpy as np
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True):
-    """How to sample. With temperature 1 and top_p 1 the log-probs are those of the raw policy."""
+    """How to sample: logits are divided by the temperature, cut to the `top_k` largest, then to the smallest set that
+    holds `top_p` of what is left. With temperature 1, top_p 1 and top_k 0 the log-probs are those of the raw policy."""
 
     max_new_tokens: int
     temperature: float = 1.0
-    """0 means greedy; log-probs are then those of the unscaled distribution."""
+    """0 means greedy; log-probs are then those of the unscaled, uncut distribution."""
     top_p: float = 1.0
+    top_k: int = 0
+    """0: all. Tokens that are as probable as the k-th stay too."""
     stop_ids: tuple[int, ...] = ()
     """Sampling any of these ends the completion; the stop token is part of it."""
     seed: int | None = None

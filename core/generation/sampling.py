@@ -2,7 +2,7 @@
 
 Tokens are drawn by inverting the cumulative distribution, so a row uses exactly one uniform number per token and what
 it draws depends on its own seed and its own distribution alone, whatever runs beside it. The log-prob returned is that
-of the distribution that was sampled from: after temperature and top-p.
+of the distribution that was sampled from: after temperature, top-k and top-p, in this order.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,17 +23,22 @@ def uniforms(seed: int | None) -> Iterator[float]:
 
 
 def draw(
-    logits: torch.Tensor, temperatures: Sequence[float], top_ps: Sequence[float], numbers: Sequence[float]
-) -> tuple[list[int], list[float]]:
+    logits: torch.Tensor, temperatures: Sequence[float], top_ks: Sequence[int], top_ps: Sequence[float],
+    numbers: Sequence[float],
+) -> tuple[list[int], list[float]]:  # fmt: skip
     """One token per row of `logits` [rows, vocab] (any float dtype; computed in float32), with its log-prob.
 
-    `temperatures`, `top_ps` and `numbers` (uniform in [0, 1)) have one entry per row. Temperature 0 takes the most
-    probable token and tells its log-prob under the unscaled distribution.
+    `temperatures`, `top_ks` (0: all), `top_ps` and `numbers` (uniform in [0, 1)) have one entry per row. Temperature 0
+    takes the most probable token and tells its log-prob under the unscaled distribution, which nothing is cut from.
     """
     logits = logits.float()
     if any(temperature not in (0.0, 1.0) for temperature in temperatures):
         scale = torch.tensor([temperature or 1.0 for temperature in temperatures], device=logits.device)
         logits = logits / scale[:, None]
+    top_ks = [0 if temperature == 0.0 else top_k for temperature, top_k in zip(temperatures, top_ks, strict=True)]
+    top_ps = [1.0 if temperature == 0.0 else top_p for temperature, top_p in zip(temperatures, top_ps, strict=True)]
+    if any(0 < top_k < logits.shape[-1] for top_k in top_ks):
+        logits = _keep_top_k(logits, torch.tensor(top_ks, device=logits.device))
     if any(top_p < 1.0 for top_p in top_ps):
         logits = _keep_top_p(logits, torch.tensor(top_ps, device=logits.device))
     logprobs = torch.log_softmax(logits, dim=-1)
@@ -45,6 +50,16 @@ def draw(
         greedy = torch.tensor([temperature == 0.0 for temperature in temperatures], device=logits.device)
         ids = torch.where(greedy[:, None], logits.argmax(dim=-1, keepdim=True), ids)
     return ids[:, 0].tolist(), logprobs.gather(-1, ids)[:, 0].tolist()
+
+
+def _keep_top_k(logits: torch.Tensor, top_ks: torch.Tensor) -> torch.Tensor:
+    """Logits with everything below the `top_ks`-th largest [rows] at -inf; rows with 0, or with more than there are,
+    stay."""
+    size = logits.shape[-1]
+    cut = (top_ks > 0) & (top_ks < size)
+    largest = logits.topk(int(top_ks[cut].max()), dim=-1).values
+    last = largest.gather(-1, (top_ks.clamp(1, largest.shape[-1]) - 1)[:, None])
+    return logits.masked_fill((logits < last) & cut[:, None], float("-inf"))
 
 
 def _keep_top_p(logits: torch.Tensor, top_ps: torch.Tensor) -> torch.Tensor:

@@ -1,7 +1,8 @@
 """New weights for a model that is running: read and checked beside it, then put in place in one go.
 
-The source is one of `core.weights.incoming`. Receiving is the slow part and happens while the engine decodes; the swap
-is a copy in memory between two steps. A tensor that is tied to another may be in the source or not.
+The source is one of `core.weights.incoming`, `base` the model's folder. Receiving is the slow part and happens while
+the engine decodes; the swap is a copy in memory between two steps. A tensor that is tied to another may be in the
+source or not.
 """
 
 import torch
@@ -13,12 +14,14 @@ from core.weights.incoming import receive
 RECEIVE_TIMEOUT_S = 120.0
 
 
-def read_weights(source: str, model: nn.Module, *, timeout_s: float = RECEIVE_TIMEOUT_S) -> dict[str, torch.Tensor]:
+def read_weights(
+    source: str, model: nn.Module, *, base: str = "", timeout_s: float = RECEIVE_TIMEOUT_S
+) -> dict[str, torch.Tensor]:
     """Tensors of `source` by parameter name, on the CPU, in the published dtype. Raises ValueError when names or shapes
     are not the model's, FileNotFoundError when the source holds no weights, TimeoutError."""
     wanted = dict(model.named_parameters())
     tied = set(dict(model.named_parameters(remove_duplicate=False))) - set(wanted)
-    received = receive(source, device=torch.device("cpu"), timeout_s=timeout_s)
+    received = receive(source, device=torch.device("cpu"), timeout_s=timeout_s, base=base)
     weights = {name: tensor for name, tensor in received.tensors if name not in tied}
     missing, unknown = sorted(set(wanted) - set(weights)), sorted(set(weights) - set(wanted))
     if missing or unknown:

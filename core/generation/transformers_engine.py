@@ -173,7 +173,8 @@ class TransformersEngine:
     async def load_weights(self, source: str, version: int, fingerprint: str = "") -> str:
         """Raises ValueError, and changes nothing, when the source's tensors are not this model's; FileNotFoundError or
         TimeoutError when they can't be had."""
-        weights = await asyncio.to_thread(read_weights, source, self.model)
+        base = self._source if isinstance(self._source, str) else ""
+        weights = await asyncio.to_thread(read_weights, source, self.model, base=base)
         swap = _Swap(weights, version, fingerprint)
         self._hand_in(self._swaps, swap)
         return await swap.future
@@ -308,6 +309,7 @@ class TransformersEngine:
         ids, logprobs = draw(
             logits,
             [row.sampling.temperature for row in rows],
+            [row.sampling.top_k for row in rows],
             [row.sampling.top_p for row in rows],
             [next(row.numbers) for row in rows],
         )

@@ -62,7 +62,7 @@ def dead_errors() -> tuple[type[BaseException], ...]:
 
 
 def sampling_params(
-    *, max_tokens: int, temperature: float, top_p: float, stop_ids: tuple[int, ...], seed: int | None
+    *, max_tokens: int, temperature: float, top_k: int, top_p: float, stop_ids: tuple[int, ...], seed: int | None
 ) -> Any:
     """Ids and the log-prob of each sampled id, once, at the end; no text."""
     from vllm import SamplingParams
@@ -71,6 +71,7 @@ def sampling_params(
     return SamplingParams(
         max_tokens=max_tokens,
         temperature=temperature,
+        top_k=top_k if temperature else 0,
         top_p=top_p if temperature else 1.0,
         stop_token_ids=list(stop_ids),
         ignore_eos=True,

@@ -240,8 +240,8 @@ class VLLMEngine:
         if not ids:
             raise ValueError("the prompt is empty")
         params = compat.sampling_params(
-            max_tokens=min(sampling.max_new_tokens, room), temperature=sampling.temperature, top_p=sampling.top_p,
-            stop_ids=sampling.stop_ids, seed=sampling.seed,
+            max_tokens=min(sampling.max_new_tokens, room), temperature=sampling.temperature, top_k=sampling.top_k,
+            top_p=sampling.top_p, stop_ids=sampling.stop_ids, seed=sampling.seed,
         )  # fmt: skip
         while True:
             while not self._gate.is_set():

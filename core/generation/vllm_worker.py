@@ -46,19 +46,21 @@ class _Stage:
         self.host = HostBuffer()
         self.lock = threading.Lock()
 
-    def start(self, source: str, ticket: int, device: torch.device, reader: Reader, timeout_s: float) -> None:
+    def start(
+        self, source: str, base: str, ticket: int, device: torch.device, reader: Reader, timeout_s: float
+    ) -> None:
         self.drop()
         self.ticket, self.failure, self.seconds = ticket, None, 0.0
         threading.Thread(
-            target=self._run, args=(source, ticket, device, reader, timeout_s), name="weights", daemon=True
+            target=self._run, args=(source, base, ticket, device, reader, timeout_s), name="weights", daemon=True
         ).start()
 
-    def _run(self, source: str, ticket: int, device: torch.device, reader: Reader, timeout_s: float) -> None:
+    def _run(self, source: str, base: str, ticket: int, device: torch.device, reader: Reader, timeout_s: float) -> None:
         began = time.perf_counter()
         try:
             if device.type == "cuda":
                 torch.cuda.set_device(device)
-            received = receive(source, device=device, timeout_s=timeout_s, host=self.host)
+            received = receive(source, device=device, timeout_s=timeout_s, host=self.host, base=base)
             specs = [Spec(name, tuple(t.shape), str(t.dtype).removeprefix("torch.")) for name, t in received.tensors]
             reader.prepare(specs)
         except Exception as error:  # told to whoever asks for this ticket
@@ -90,7 +92,8 @@ class WorkerExtension:
         worker: Any = self
         if not hasattr(worker, "km_reader"):
             worker.km_reader = Reader(worker.model_runner.get_model())
-        _stage.start(source, ticket, torch.device(worker.device), worker.km_reader, timeout_s)
+        base = str(worker.model_config.model)
+        _stage.start(source, base, ticket, torch.device(worker.device), worker.km_reader, timeout_s)
 
     def km_staged(self, ticket: int) -> dict[str, Any]:
         """`ready`, or `failure` (error's name, text), of a ticket."""

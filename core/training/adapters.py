@@ -94,8 +94,3 @@ def base_weight(parameter: nn.Parameter) -> Tensor:
     import bitsandbytes as bnb
 
     return bnb.functional.dequantize_4bit(parameter.detach(), state)
-
-
-def added(layer: Any, a: Tensor, b: Tensor) -> Tensor:
-    """What an adapter adds to its layer's weight: scaling · B A. a [rank, in], b [out, rank], whole; float32."""
-    return layer.scaling["default"] * (b.float() @ a.float())

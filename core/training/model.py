@@ -24,6 +24,7 @@ from core.training.logprobs import CHUNK_TOKENS, TokenLoss, chunked_logprobs, fu
 from core.training.masters import Masters
 from core.training.packing import Packed
 from core.training.recompute import Level, checkpoint_block
+from core.weights.adapters import Part, merged
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -104,20 +105,24 @@ class PolicyModel(nn.Module):
 
     @torch.no_grad()
     def full_tensors(
-        self, dtype: torch.dtype | None = None, *, device: torch.device | str | None = "cpu", own: bool = False
-    ) -> Iterator[tuple[str, Tensor]]:
+        self, dtype: torch.dtype | None = None, *, device: torch.device | str | None = "cpu", own: bool = False,
+        parts: list[Part] | None = None,
+    ) -> Iterator[tuple[str, Tensor]]:  # fmt: skip
         """The policy, adapters added in: every parameter gathered, one after the other, on `device` (None: where it
         is) as `dtype` (float32 without). own: none of them is a master's memory, so that they outlive the next step.
-        All ranks must walk through it."""
+        parts: adapters are put in it as they are added in, owned likewise. All ranks must walk through it."""
         layers = dict(adapters.adapted(self))
         for name, parameter in self.named_parameters():
             if name.startswith("lm.") and ".lora_" not in name:
                 master = parameter if self.masters is None else self.masters.of(parameter)
                 value = gather(adapters.base_weight(master))
                 layer = layers.get(name.rpartition(".base_layer.weight")[0])
-                if layer is not None:
-                    value = value.float() + adapters.added(layer, *self._adapter(layer))
                 name = name.removeprefix("lm.").replace(".base_layer.", ".")
+                if layer is not None:
+                    part = Part(name, *self._adapter(layer), layer.scaling["default"])
+                    value = merged(value, part, dtype or torch.float32)
+                    if parts is not None:
+                        parts.append(part._replace(a=part.a.clone(), b=part.b.clone()) if own else part)
                 value = value.to(device=device, dtype=dtype or torch.float32)
                 yield name, value.clone() if own and _same_memory(value, master) else value
 

@@ -12,7 +12,7 @@ Nothing is written to disk while other ranks stand in a collective: a slow disk 
 """
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from torch import Tensor
 
 from core.checkpoints import store
 from core.weights import filesystem
+from core.weights.adapters import Part
 from core.weights.outgoing import Outgoing
 
 Named = list[tuple[str, Tensor]]
@@ -99,12 +100,14 @@ class TakenWeights:
     device: torch.device
     ready: Any = None
     """CUDA event after which tensors on the device hold their values."""
+    parts: Sequence[Part] = ()
+    """Adapters that are in the tensors, where they are handed over alone."""
 
     def publish(self, folder: str | Path, keep: int = 3) -> filesystem.Manifest:
         """Hand it over, once: through `folder`, or from the device's memory by `outgoing`."""
         if self.outgoing is not None:
             with _beside(self.device, self.ready):
-                return self.outgoing.publish(folder, self.version, self.tensors, keep=keep)
+                return self.outgoing.publish(folder, self.version, self.tensors, keep=keep, parts=self.parts)
         assert self.staging is not None
         with self.staging.written():
             return filesystem.publish(folder, self.version, self.tensors, keep=keep)

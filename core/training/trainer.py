@@ -42,6 +42,7 @@ from core.training.settings import TrainerSettings
 from core.training.snapshot import Staging, TakenCheckpoint, TakenWeights, random_state, set_random_state
 from core.training.token_credit import Row, kl_rewards, needs_pass, spread, sums_by_sample, with_advantages
 from core.weights import filesystem
+from core.weights.adapters import Part
 from core.weights.outgoing import Outgoing
 
 
@@ -270,9 +271,10 @@ class Trainer:
         """The current version in the compute type, for any thread to publish, on rank 0. Collective."""
         dtype = DTYPES[self.settings.dtype]
         if self.rank == 0 and self.outgoing is not None:
-            tensors = list(self.model.full_tensors(dtype, device=self.device, own=True))
+            parts: list[Part] = []  # filled as tensors are walked through
+            tensors = list(self.model.full_tensors(dtype, device=self.device, own=True, parts=parts))
             ready = torch.cuda.current_stream(self.device).record_event() if self.device.type == "cuda" else None
-            return TakenWeights(self.version, tensors, None, self.outgoing, self.device, ready)
+            return TakenWeights(self.version, tensors, None, self.outgoing, self.device, ready, parts)
         whole = self.model.full_tensors(dtype, device=None)
         if self.rank == 0:
             taken = self._staged_weights.take(whole, gathered=self.settings.sharded)

@@ -3,6 +3,7 @@
     /shared/run/weights/v000012     a folder (`core.weights.filesystem`)
     ipc:/dev/shm/run/v000012.ipc    memory of the same card (`core.weights.ipc`)
     nccl://host:port/12-1           a group formed for this hand-over (`core.weights.nccl`)
+    adapter:/tmp/run/v000012.adapter   adapters alone, added to the model's own weights (`core.weights.adapters`)
 
 The source is what the learner puts in its policy, so a run changes its transport without changing a message;
 `core.weights.outgoing` is the learner's side.
@@ -67,9 +68,11 @@ def _check(code: Any, what: str) -> None:
         raise RuntimeError(f"CUDA error {int(code)} while {what} for incoming weights")
 
 
-def receive(source: str, *, device: torch.device, timeout_s: float, host: HostBuffer | None = None) -> Received:
-    """All tensors of `source`. Raises FileNotFoundError when the version is gone, TimeoutError, ValueError for a source
-    that can't be read here."""
+def receive(
+    source: str, *, device: torch.device, timeout_s: float, host: HostBuffer | None = None, base: str = ""
+) -> Received:
+    """All tensors of `source`; `base` is the model's folder, which adapters are added to. Raises FileNotFoundError when
+    the version is gone, TimeoutError, ValueError for a source that can't be read here."""
     deadline = time.monotonic() + timeout_s
     if source.startswith("ipc:"):
         from core.weights import ipc
@@ -79,6 +82,10 @@ def receive(source: str, *, device: torch.device, timeout_s: float, host: HostBu
         from core.weights import nccl
 
         received = nccl.receive(source, device=device, timeout_s=timeout_s)
+    elif source.startswith("adapter:"):
+        from core.weights import adapters
+
+        received = adapters.receive(source.removeprefix("adapter:"), base=base, device=device)
     else:
         received = Received(list(iterate_tensors(Path(source))))
     if device.type == "cuda" and any(not tensor.is_cuda for _, tensor in received.tensors):

@@ -1,6 +1,7 @@
 """Weights on their way out of the learner: one call for every transport (`core.weights.incoming` is the other side).
 
-    publish ─▶ memory of the card (ipc), or a snapshot that is served to whoever joins (nccl)    ─▶ manifest.source
+    publish ─▶ memory of the card (ipc), a snapshot that is served to whoever joins (nccl),      ─▶ manifest.source
+            │  or adapters alone in a file, which the learner puts on the bus (adapter)
             └▶ the same weights into the folder, by a thread, beside the next step               ─▶ the version's folder
 
 Tensors stay on the learner's device until the thread writes them; the host is on no engine's way.
@@ -10,7 +11,7 @@ longer. The folder's copy is also what the parity probe scores. The first versio
 out while the copy before it is still being written, since the newest source stands anyway and steps must not wait.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
@@ -20,8 +21,10 @@ import structlog
 import torch
 from torch import Tensor
 
-from core.weights import filesystem, ipc, nccl
+from core.weights import adapters, filesystem, ipc, nccl
+from core.weights.adapters import Part
 from core.weights.filesystem import Manifest
+from core.weights.fingerprint import fingerprint
 
 log = structlog.get_logger()
 
@@ -30,7 +33,7 @@ class Outgoing:
     """The learner's hand-over by card or network. One call at a time, from any thread."""
 
     def __init__(
-        self, transport: Literal["ipc", "nccl"], *, device: torch.device, host: str = "127.0.0.1",
+        self, transport: Literal["ipc", "nccl", "adapter"], *, device: torch.device, host: str = "127.0.0.1",
         ports: tuple[int, int] = (0, 0), timeout_s: float = 60.0,
     ) -> None:  # fmt: skip
         """host: where engines reach this process; ports: first and last to try for nccl, 0 takes a free one. Raises
@@ -45,16 +48,21 @@ class Outgoing:
         self._publisher: ipc.Publisher | None = None
         self._copier = ThreadPoolExecutor(1, thread_name_prefix="weights-copy")
         self._copy: Future[Manifest] | None = None
+        self.wants_adapters = transport == "adapter"
         self.copies_left_out = 0
 
     def publish(
-        self, folder: str | Path, version: int, tensors: Iterable[tuple[str, Tensor]], *, keep: int = 3
-    ) -> Manifest:
+        self, folder: str | Path, version: int, tensors: Iterable[tuple[str, Tensor]], *, keep: int = 3,
+        parts: Sequence[Part] = (),
+    ) -> Manifest:  # fmt: skip
         """Hand `tensors` over: (Hugging Face name, tensor on any device), full and each once, and nobody changes them
-        from now on (`PolicyModel.full_tensors(own=True)`). Returns the manifest, which names the source. Raises what
-        writing the copy before this one raised."""
+        from now on (`PolicyModel.full_tensors(own=True)`). parts: the adapters that are in them, by the time that
+        tensors were walked through. Returns the manifest, which names the source. Raises what writing the copy before
+        this one raised."""
         whole = list(tensors)
-        if self._sender is not None:
+        if self.wants_adapters:
+            source, manifest = _adapters(Path(folder), version, whole, parts)
+        elif self._sender is not None:
             source, manifest = self._sender.offer(version, whole, owned=True)
         else:
             if self._publisher is None:
@@ -74,6 +82,23 @@ class Outgoing:
         self._copier.shutdown(wait=True)
         if self._sender is not None:
             self._sender.close()
+
+
+def _adapters(
+    folder: Path, version: int, whole: list[tuple[str, Tensor]], parts: Sequence[Part]
+) -> tuple[str, Manifest]:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "adapter" / f"v{version:06d}.adapter"
+    path.parent.mkdir(exist_ok=True)
+    for old in path.parent.glob("v*"):  # the learner has it on the bus
+        old.unlink()
+    adapters.write(path, version, parts, [name for name, _ in whole], whole[0][1].dtype)
+    dtypes = {str(tensor.dtype).removeprefix("torch.") for _, tensor in whole}
+    manifest = Manifest(
+        version=version, fingerprint=fingerprint(whole), dtype="+".join(sorted(dtypes)), tensors=len(whole),
+        bytes=path.stat().st_size, files=(),
+    )  # fmt: skip
+    return f"adapter:{path}", manifest
 
 
 def _on_host(tensors: list[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:

@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[2]
 SIZE = 8
 GENERATORS = ("generator-0", "generator-1")
 OVERRIDES = ["run.name=killed", f"sampler.group_size={SIZE}", "rollout.batch_rows=2", "rollout.parity_max_abs=0",
-             "rollout.parity_mean_abs=0", "bus.beat_s=0.5", "bus.dead_after_s=3"]  # fmt: skip
+             "rollout.parity_mean_share=0", "bus.beat_s=0.5", "bus.dead_after_s=3"]  # fmt: skip
 
 
 @pytest.mark.timeout(150)

@@ -14,10 +14,9 @@ import psutil
 
 
 class Told:
-    """Parts go to stderr at once; the line on stdout is all of them.
-
-    Where the limit or a SIGTERM cuts it short, the line is printed and this process ends at once with its children: a
-    start under way in a thread can't be cancelled."""
+    """Parts go to stderr at once; the line on stdout is all of them. Where the limit or a SIGTERM cuts it short, what
+    `at_cut` knows is added, the line printed, and this process ends at once with its children: a start under way in a
+    thread can't be cancelled."""
 
     def __init__(
         self, limit_s: float, *, line: Callable[[dict[str, Any]], dict[str, Any]] = lambda found: found
@@ -25,6 +24,7 @@ class Told:
         self.found: dict[str, Any] = {}
         self._began, self._limit_s, self._line = time.monotonic(), limit_s, line
         self._at_end: list[Callable[[], None]] = []
+        self.at_cut: Callable[[], None] = lambda: None
         signal.signal(signal.SIGTERM, lambda *_: self._cut("ended from outside"))
         self._clock = threading.Timer(limit_s, self._cut, (f"limit of {limit_s:g} s",))
         self._clock.daemon = True
@@ -58,5 +58,9 @@ class Told:
         for child in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.Error):
                 child.kill()
-        self.finish()
-        os._exit(1)
+        try:
+            self.at_cut()
+        finally:
+            self.finish()
+            sys.stderr.flush()
+            os._exit(1)

@@ -175,6 +175,7 @@ def main() -> None:
                 made = folder / "policy"
                 make_policy(made, "tiny" if args.tiny else "0.6b", torch.bfloat16, "cpu")
             policy = made if case.startswith("random") and made is not None else DEMO
+            told.at_cut = lambda case=case: told.add(**{case: {"exit": None, **figures(folder / case)}})  # type: ignore[misc]
             told.add(**{case: play(case, policy, folder, args, told.left_s - 18)})
         cases = [told.found[case] for case in args.cases if case in told.found]
         told.add(

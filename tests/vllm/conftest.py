@@ -75,8 +75,15 @@ def reference(policies):
     loaded = [AutoModelForCausalLM.from_pretrained(model, dtype="float32").eval() for model in policies[0]]
 
     @torch.inference_mode()
-    def logprobs(version, prompt, ids, temperature=1.0):
+    def logprobs(version, prompt, ids, temperature=1.0, top_k=0, top_p=1.0):
         logits = loaded[version](torch.tensor([[*prompt, *ids]])).logits[0, len(prompt) - 1 : -1] / temperature
+        ordered = logits.sort(-1, descending=True).values
+        if top_k:
+            logits = logits.masked_fill(logits < ordered[:, top_k - 1 : top_k], float("-inf"))
+        if top_p < 1:
+            probs = logits.softmax(-1).sort(-1, descending=True).values
+            last = probs.gather(-1, (probs.cumsum(-1) < top_p).sum(-1, keepdim=True))
+            logits = logits.masked_fill(logits.softmax(-1) < last, float("-inf"))
         return torch.log_softmax(logits, -1)[torch.arange(len(ids)), torch.tensor(ids)].numpy()
 
     return logprobs

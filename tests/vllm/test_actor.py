@@ -33,7 +33,7 @@ def stage(policies, tmp_path_factory):
             "model": {"path": str(policies[0][0]), "dtype": "float32", "context_tokens": 4096},
             "episodes": {"max_turns": 2, "zero_turns": 0, "prompt": "compact"},
             "rollout": {
-                "engine": "vllm", "max_new_tokens": 160, "parity_max_abs": 0.01, "parity_mean_abs": 0.001,
+                "engine": "vllm", "max_new_tokens": 160, "parity_max_abs": 0.01, "parity_mean_share": 0.001,
                 "vllm": {"eager": True, "max_sequences": 16},
             },
         }

@@ -19,12 +19,18 @@ def prompts(count, length=12):
 def test_log_probs_are_of_the_distribution_sampled_from(run, engine, policies, reference):
     async def sampled():
         await engine.load_weights(policies[1][0], 0)
-        return await asyncio.gather(*(engine.generate(p, Sampling(max_new_tokens=24, temperature=t)) for p, t in cases))
+        return await asyncio.gather(
+            *(
+                engine.generate(p, Sampling(max_new_tokens=24, temperature=t, top_k=k, top_p=share))
+                for p, (t, k, share) in cases
+            )
+        )
 
-    cases = [(p, t) for p in prompts(3) for t in (1.0, 0.7)]
-    for (prompt, temperature), done in zip(cases, run(sampled()), strict=True):
+    settings = ((1.0, 0, 1.0), (0.7, 0, 1.0), (1.0, 5, 1.0), (1.0, 0, 0.6), (0.8, 20, 0.9), (1.0, 1, 1.0))
+    cases = [(p, asked) for p in prompts(3) for asked in settings]
+    for (prompt, asked), done in zip(cases, run(sampled()), strict=True):
         assert len(done.ids) == 24 and done.finish == "length" and set(done.versions) == {0}
-        expected = reference(0, prompt, done.ids.tolist(), temperature)
+        expected = reference(0, prompt, done.ids.tolist(), *asked)
         assert np.abs(done.logprobs - expected).max() < TOLERANCE
 
 

@@ -24,7 +24,8 @@ def test_a_core_that_died_is_started_again_with_its_weights(run, engine, policie
         asked = asyncio.create_task(engine.generate(prompt, Sampling(max_new_tokens=400)))
         while not any(engine_tokens(engine)):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        children = {" ".join([child.name(), *child.cmdline()]): child for child in psutil.Process().children()}
+        alive = [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
+        children = {" ".join([child.name(), *child.cmdline()]): child for child in alive}
         core = next(child for name, child in children.items() if "EngineCore" in name or "spawn_main" in name)
         core.kill()
         return await asked

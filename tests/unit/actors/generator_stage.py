@@ -44,7 +44,7 @@ class Stage:
                 "episodes": {"max_turns": 2, "zero_turns": 0, "prompt": "compact"},
                 "rollout": {
                     "engine": "transformers", "max_new_tokens": TOKENS, "threads": 1, "parity_max_abs": 0.01,
-                    "parity_mean_abs": 0.001, **rollout,
+                    "parity_mean_share": 0.001, **rollout,
                 },
                 "weights": {"apply_timeout_s": 20},
                 "bus": {"beat_s": 0.5},

@@ -98,7 +98,7 @@ def test_another_policy_than_the_learners_is_refused_before_anything_is_played(t
 
 
 def test_the_probe_can_be_turned_off(tmp_path):
-    stage = Stage(tmp_path, parity_max_abs=0, parity_mean_abs=0)
+    stage = Stage(tmp_path, parity_max_abs=0, parity_mean_share=0)
 
     async def scene():
         await stage.open()
@@ -114,7 +114,7 @@ def test_the_probe_can_be_turned_off(tmp_path):
 
 def test_a_generator_that_starts_late_gets_the_version_that_stands_over_the_network(tmp_path):
     """No folder at all: the learner's source serves whoever comes, whenever."""
-    stage = Stage(tmp_path, parity_max_abs=0, parity_mean_abs=0)
+    stage = Stage(tmp_path, parity_max_abs=0, parity_mean_share=0)
 
     async def scene():
         await stage.open()
@@ -239,7 +239,7 @@ def test_a_held_out_group_waits_for_the_version_that_it_is_about(tmp_path):
 
 
 def test_greedy_evaluation_takes_the_likeliest_tokens_and_training_draws(tmp_path):
-    stage = Stage(tmp_path, parity_max_abs=0, parity_mean_abs=0)
+    stage = Stage(tmp_path, parity_max_abs=0, parity_mean_share=0)
     stage.config = stage.config.model_copy(
         update={"evaluation": stage.config.evaluation.model_copy(update={"greedy": True})}
     )

@@ -15,6 +15,7 @@ from bus.messages import (
     ALL,
     SCHEMA,
     Beat,
+    Blob,
     Cursor,
     Dead,
     Ended,
@@ -79,6 +80,7 @@ EXAMPLES: tuple[Message, ...] = (
         gauges={"running": 3.0},
     ),
     Cursor(run_id="r", admissions=9, epoch=1, position=3, config_hash="cd", state={"order": [1, 2]}),
+    Blob(run_id="r", name="i1-v12", number=0, count=2, data=b"\x00\xff"),
 )
 each = pytest.mark.parametrize("message", EXAMPLES, ids=lambda message: type(message).__name__)
 

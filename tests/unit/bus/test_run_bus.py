@@ -2,17 +2,18 @@
 
 import asyncio
 import json
+import os
 import urllib.request
 import uuid
 
 import msgspec
 import pytest
 
-from bus import subjects
-from bus.messages import Beat, Dead, Ended, Evaluation, Fact, Held, Judged, Request, Step
+from bus import codec, subjects
+from bus.messages import Beat, Blob, Dead, Ended, Evaluation, Fact, Held, Judged, Request, Step
 from bus.nats import NatsBroker
 from bus.reaper import Reaper
-from bus.run_bus import RunBus
+from bus.run_bus import BLOB_BYTES, RunBus
 from bus.server import EmbeddedServer
 from bus.topology import topology
 from bus.worker import Retry, Worker
@@ -331,3 +332,39 @@ def test_a_watch_of_standing_keys_asks_the_server_now_and_then_and_no_more(serve
         watching.cancel()
         assert seen == ["sampler-0"]
         assert after - before < 60
+
+
+def test_a_blob_of_several_messages_comes_back_whole_and_is_gone_when_trimmed(server):
+    @on_bus(server)
+    async def body(join):
+        learner, generator = await join("learner-0"), await join("generator-0")
+        first = os.urandom(20 * BLOB_BYTES // 8 + 5)
+        places = [await learner.put_blob(name, data) for name, data in [("v1", first), ("v2", b""), ("v3", b"x" * 9)]]
+        assert await generator.blob("v1", places[0], 20) == first
+        assert await generator.blob("v2", places[1], 20) == b""
+        await learner.trim_blobs(places[1])
+        with pytest.raises(FileNotFoundError, match=r"v1 .* was trimmed"):
+            await generator.blob("v1", places[0], 20)
+        assert await generator.blob("v3", places[2], 20) == b"x" * 9
+
+
+def test_blobs_put_at_the_same_time_do_not_mix(server):
+    """A learner that was replaced may still be putting one."""
+
+    @on_bus(server)
+    async def body(join):
+        old, new, generator = await join("learner-0"), await join("learner-1"), await join("generator-0")
+        datas = {"i1-v3": os.urandom(3 * BLOB_BYTES), "i2-v3": os.urandom(2 * BLOB_BYTES + 1)}
+        places = await asyncio.gather(old.put_blob("i1-v3", datas["i1-v3"]), new.put_blob("i2-v3", datas["i2-v3"]))
+        for (name, data), place in zip(datas.items(), places, strict=True):
+            assert await generator.blob(name, place, 20) == data
+
+
+def test_a_blob_that_never_gets_whole_is_given_up(server):
+    @on_bus(server)
+    async def body(join):
+        bus = await join("learner-0")
+        piece = Blob(run_id=bus.run_id, name="v1", number=0, count=2, data=b"a")
+        place = await bus.broker.publish(subjects.blob(bus.run_id, "v1"), codec.encode(piece), timeout_s=10)
+        with pytest.raises(TimeoutError, match="1 pieces of blob v1"):
+            await bus.blob("v1", place, 0.2)

@@ -21,6 +21,7 @@ SUBJECTS = {
     topology.EPISODES: subjects.episode("demo", "9f", 3),
     topology.STEPS: subjects.step("demo"),
     topology.FACTS: subjects.fact("demo", "joined"),
+    topology.BLOBS: subjects.blob("demo", "i1-v12"),
     topology.DEAD: subjects.dead("demo", "poison"),
 }
 

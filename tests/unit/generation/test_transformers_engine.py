@@ -50,11 +50,15 @@ async def until(condition):
         await asyncio.sleep(0.001)
 
 
-def teacher_forced(model, prompt, ids, temperature=1.0, top_p=1.0):
+def teacher_forced(model, prompt, ids, temperature=1.0, top_p=1.0, top_k=0):
     """Log-probs [completion tokens] by the model's own forward over the whole sequence."""
     with torch.no_grad():
         logits = model(input_ids=torch.tensor([[*prompt, *ids]])).logits[0, len(prompt) - 1 : -1]
     logits = logits / (temperature or 1.0)
+    if top_k:
+        logits = logits.masked_fill(
+            logits < logits.sort(-1, descending=True).values[:, top_k - 1 : top_k], float("-inf")
+        )
     if top_p < 1:
         ordered, order = logits.softmax(-1).sort(-1, descending=True)
         for row, (probs, tokens) in enumerate(zip(ordered, order, strict=True)):
@@ -63,13 +67,16 @@ def teacher_forced(model, prompt, ids, temperature=1.0, top_p=1.0):
     return logits.log_softmax(-1).gather(-1, torch.tensor(ids, dtype=torch.long)[:, None])[:, 0].numpy()
 
 
-@pytest.mark.parametrize(("temperature", "top_p"), [(1.0, 1.0), (0.7, 1.0), (1.0, 0.8), (0.0, 1.0)])
-def test_logprobs_are_those_of_a_teacher_forced_forward(make_engine, temperature, top_p):
+@pytest.mark.parametrize(
+    ("temperature", "top_p", "top_k"),
+    [(1.0, 1.0, 0), (0.7, 1.0, 0), (1.0, 0.8, 0), (0.0, 1.0, 0), (1.0, 1.0, 5), (0.7, 0.8, 20)],
+)
+def test_logprobs_are_those_of_a_teacher_forced_forward(make_engine, temperature, top_p, top_k):
     engine = make_engine(batch_rows=3)
 
     async def use(engine):
         sampling = [
-            Sampling(max_new_tokens=10 + 25 * i, temperature=temperature, top_p=top_p, seed=i)
+            Sampling(max_new_tokens=10 + 25 * i, temperature=temperature, top_p=top_p, top_k=top_k, seed=i)
             for i in range(len(PROMPTS))
         ]
         return await asyncio.gather(*map(engine.generate, PROMPTS, sampling))
@@ -77,7 +84,7 @@ def test_logprobs_are_those_of_a_teacher_forced_forward(make_engine, temperature
     for i, completion in enumerate(with_engine(engine, use)):
         assert completion.finish == "length" and len(completion.ids) == 10 + 25 * i
         assert (completion.ids.dtype, completion.logprobs.dtype) == (np.int32, np.float32)
-        expected = teacher_forced(engine.model, PROMPTS[i], completion.ids.tolist(), temperature, top_p)
+        expected = teacher_forced(engine.model, PROMPTS[i], completion.ids.tolist(), temperature, top_p, top_k)
         np.testing.assert_allclose(completion.logprobs, expected, atol=1e-4)
 
 

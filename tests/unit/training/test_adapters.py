@@ -8,6 +8,9 @@ import torch
 from core.checkpoints import store
 from core.training.adapters import AdapterError
 from core.training.trainer import Trainer
+from core.weights.fingerprint import fingerprint
+from core.weights.incoming import receive
+from core.weights.outgoing import Outgoing
 from tests.unit.training.conftest import make_samples
 from tests.unit.training.test_trainer import settings_for, weights_of
 
@@ -39,6 +42,19 @@ def test_adapters_train_and_are_published_added_in(policy_folder, dtype):
         merged.model.load_full_tensors(now)
         frozen = {"entropy": trainer.step(samples)["entropy"], "again": merged.step(samples)["entropy"]}
         assert frozen["entropy"] == pytest.approx(frozen["again"], abs=1e-5)
+
+
+@needs_peft
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_an_engine_that_gets_adapters_alone_has_the_learners_policy(policy_folder, tmp_path, dtype):
+    trainer = Trainer(lora(policy_folder, dtype=dtype))
+    trainer.outgoing = Outgoing("adapter", device=torch.device("cpu"))
+    for seed in range(2):
+        trainer.step(make_samples(8, seed=seed))
+        manifest = trainer.publish(tmp_path)
+        got = receive(manifest.source, device=torch.device("cpu"), timeout_s=20, base=str(policy_folder))
+        assert fingerprint(got.tensors) == manifest.fingerprint
+    trainer.outgoing.close()
 
 
 @needs_peft
