@@ -150,8 +150,21 @@ def test_screen_notes_and_refuses() -> None:
 def test_settings_say_what_is_impossible() -> None:
     with pytest.raises(ValueError, match="draws = 1: at least 2"):
         JudgeSettings(draws=1)
-    with pytest.raises(ValueError, match="target 'h100': wanted cuda:"):
-        JudgeSettings(target="h100")
+    # What an assembler would only refuse when the first kernel reaches it is the settings' fault, not the kernel's.
+    for target in (
+        "h100",
+        "cuda:",
+        "cuda:xx",
+        "cuda:20",
+        "cuda:91",
+        "cuda:9",
+        "hip:gfx1",
+        "hip:gfx",
+        "hip:90",
+        "metal",
+    ):
+        with pytest.raises(ValueError, match=f"target '{target}': wanted cuda:"):
+            JudgeSettings(target=target)
     assert parse_target("cuda:90") == ("cuda", 90, 32)
     assert parse_target("hip:gfx942") == ("hip", "gfx942", 64)
     assert parse_target("hip:gfx1100") == ("hip", "gfx1100", 32)
