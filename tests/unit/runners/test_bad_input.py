@@ -153,3 +153,22 @@ def test_tasks_that_are_no_text(tmp_path):
     for source in (tmp_path / "tasks.jsonl", tmp_path):
         done = kernelmill("tasks", "list", source)
         assert done.returncode == 2 and len(done.stderr.strip().splitlines()) == 1, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], ["kernelmill: ", "COMMAND"]),
+        (["jugde"], ["'jugde'", "did you mean judge?"]),
+        (["judge", "--task", "x"], ["kernelmill judge: ", "--candidate", "`kernelmill judge --help`"]),
+        (["judge", "--draws", "abc"], ["--draws", "'abc'"]),
+        (["judge", "--task", "x", "--candidate", "x", "--bakcend", "cuda"], ["kernelmill judge: ", "--bakcend cuda"]),
+        (["judge", "--backend", "cudda"], ["'cudda'", "did you mean cuda?"]),
+        (["tasks", "lsit", "starter"], ["'lsit'", "did you mean list?"]),
+        (["tasks", "list", "starter", "--level", "x"], ["--level", "'x'"]),
+        (["run", "learnr", "--config", "x"], ["'learnr'", "did you mean learner?"]),
+        (["up", "configs/demo.toml", "--dry-rum"], ["kernelmill up: ", "--dry-rum"]),
+    ],
+)
+def test_words_that_no_command_knows(words, said):
+    refused(kernelmill(*words), *said)
