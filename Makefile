@@ -28,7 +28,12 @@ lint: setup
 setup: $(VENV)/.ready
 
 $(VENV)/.ready: requirements.lock pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "KernelMill needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12"; exit 2; }
+	@for python in "$(PYTHON)" $$(test ! -d $(VENV) || echo $(PY)); do \
+		"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && continue; \
+		found=$$("$$python" --version 2>&1 | grep -m 1 '^Python '); \
+		test "$$python" = $(PY) && advice="make clean" || advice="make PYTHON=python3.12"; \
+		echo "KernelMill needs Python 3.11 or newer; '$$python' is $${found:-no Python that runs}. Try: $$advice" >&2; exit 2; \
+	done
 	@test -x "$(UV)" || command -v uv >/dev/null || { $(PYTHON) -m venv .uv && .uv/bin/python -m pip install --quiet uv; }
 	test -x $(PY) || $(UV) venv --quiet --python $(PYTHON) $(VENV)
 	$(UV) pip install --quiet --python $(PY) --require-hashes -r requirements.lock
