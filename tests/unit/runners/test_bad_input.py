@@ -77,7 +77,7 @@ def test_a_split_that_leaves_no_task(tmp_path):
 
 def test_an_engine_that_is_not_installed(tmp_path):
     pytest.importorskip("torch")
-    refused(kernelmill("up", recipe(tmp_path), "rollout.engine=vllm"), "vllm", "pip install")
+    refused(kernelmill("up", recipe(tmp_path), "rollout.engine=vllm"), "vllm", "make extra-vllm")
 
 
 def test_a_missing_config(tmp_path):
