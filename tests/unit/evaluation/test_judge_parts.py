@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from core.evaluation import compare, values
 from core.evaluation.categories import CATEGORIES
-from core.evaluation.findings import COMPACT_CHARS, FULL_CHARS, Finding, compact, feedback_text
+from core.evaluation.findings import COMPACT_CHARS, FULL_CHARS, Finding, compact, feedback_text, joined
 from core.evaluation.reference import Expected, Reference, Work
 from core.evaluation.roofline import KernelCounts, Roofline, floor_ms, kernel_ms, modelled, operator_ms
 from core.evaluation.screens import screen
@@ -265,3 +265,12 @@ def get_init_inputs():
         assert torch.equal(triangle, torch.tril(triangle))
         assert bool((positive > 0).all())
         assert bool(torch.isfinite(draw.expected.exact[0]))
+
+
+def test_a_headline_that_was_parted_for_the_policy_is_one_line_again_for_a_person() -> None:
+    headline = " ".join(f"word{n}" for n in range(40))
+    finding = Finding(stage="load", category="unsupported", headline=headline, detail="And more.")
+    feedback = feedback_text(finding)
+    assert len(feedback.splitlines()) == 3 and len(compact(feedback)) <= COMPACT_CHARS
+    assert joined(feedback) == f"unsupported: {headline}\nAnd more."
+    assert joined("wrong_value: short\nAnd more.") == "wrong_value: short\nAnd more."
