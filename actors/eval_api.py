@@ -234,6 +234,7 @@ def _metadata(verdict: Verdict, request: EvalRequest, terms: Terms, evaluator: s
             for name in (
                 "candidate_key", "kind", "tier", "stage", "category", "feedback", "speed_kind", "speedup",
                 "speedup_low", "runtime_ms", "baseline_ms", "wall_s", "screens",
+                "baseline_trouble",
             )
         },
         "evaluator": evaluator,

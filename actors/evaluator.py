@@ -11,18 +11,22 @@ fails again and again ends as an `infra` verdict.
 """
 
 import asyncio
+import os
 from typing import ClassVar
 
 import structlog
 
 from actors import gpu_calls
 from actors.actor import Actor
+from actors.cards import take_cards
 from actors.given_up import infra_verdict
 from actors.preference import hand_back_s
 from bus import facts, subjects
 from bus.broker import Delivery
 from bus.messages import Evaluation, Held, Judged
 from bus.worker import Retry, Worker
+from configs.cards import shared_by
+from core.evaluation import gpu_walls
 from core.evaluation.pool import JudgePool, JudgeUnfit
 from core.evaluation.settings import JudgeSettings
 
@@ -33,7 +37,7 @@ UNFIT_PAUSE_S = 30.0
 
 def judge_settings(config) -> JudgeSettings:
     """The judge's own settings from a run's config."""
-    chosen = config.judge.model_dump(exclude={"workers", "cache"})
+    chosen = config.judge.model_dump(exclude={"workers", "cache", "cards"})
     return JudgeSettings(**chosen)
 
 
@@ -43,6 +47,11 @@ class Evaluator(Actor):
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
         judge = self.config.judge
+        self._shares = ""
+        if judge.device_class != "cpu":
+            if os.environ.get("KERNELMILL_SUPERVISED"):  # learner and generators are on this machine too
+                self._shares = shared_by(self.config, self.name, len(gpu_walls.shown()))
+            take_cards(judge.cards_of(self.name), "judge.cards")
         self._pool = JudgePool(judge_settings(self.config), judge.workers)
         self._worker = Worker(
             self.bus,
@@ -59,6 +68,8 @@ class Evaluator(Actor):
         self._gpus = gpu_calls.GpuReport(gpu_calls.used_by(judge.workers, judge.device_class != "cpu"))
 
     async def run(self) -> None:
+        if self._shares:
+            log.warning("shares its GPUs", detail=self._shares)
         start = asyncio.create_task(self._pool.start())
         stop = asyncio.create_task(self.stopping.wait())
         try:

@@ -21,6 +21,7 @@ from actors.actor import Actor
 from actors.eval_api import Terms
 from actors.eval_desk import Desk, Device
 from actors.eval_http import EvalServer, listen
+from actors.evaluator import judge_settings
 from actors.fault_book import FaultBook
 from bus import facts
 from bus.messages import Beat, Evaluation
@@ -29,6 +30,7 @@ from configs.schema import RunConfig
 from core.clock import Clock
 from core.evaluation.gpu_condition import read_gauges
 from core.evaluation.verdict import Verdict
+from core.evaluation.waits import longest_s
 from core.identity import candidate_key
 from core.tasks.task import Task
 
@@ -52,7 +54,7 @@ class RunJudging:
             modelled_runtime=config.gateway.modelled_runtime,
         )
         self._settings = judge.identity()
-        self._timeout_s = config.gateway.verdict_timeout_s
+        self._timeout_s = config.gateway.verdict_timeout_s or longest_s(judge_settings(config))
         self._bus = bus
         self._book = book
         self._clock = clock

@@ -12,6 +12,7 @@ from core.evaluation.gpu_condition import read_gauges
 from core.evaluation.pool import JudgePool, JudgeUnfit
 from core.evaluation.settings import JudgeSettings
 from core.evaluation.verdict import Verdict
+from core.evaluation.waits import longest_s
 from core.identity import candidate_key
 from core.tasks.task import BACKENDS, Task
 
@@ -28,9 +29,10 @@ class PoolJudging:
         workers: int,
         book: FaultBook,
         *,
-        timeout_s: float = 600.0,
+        timeout_s: float = 0.0,
         modelled_runtime: bool = False,
     ) -> None:
+        """`timeout_s` is how long one request waits; 0: as long as a worker may take for its answer."""
         self.terms = Terms(
             backends=BACKENDS,
             device_class=settings.device_class,
@@ -41,7 +43,7 @@ class PoolJudging:
         self._pool = JudgePool(settings, workers)
         self._gpus = GpuReport(used_by(workers, settings.on_gpu))
         self._book = book
-        self._timeout_s = timeout_s
+        self._timeout_s = timeout_s or longest_s(settings)
         self._verdicts: OrderedDict[str, Verdict] = OrderedDict()
         self._judgings: dict[str, asyncio.Task[Verdict]] = {}
         book.number(NAME)

@@ -14,7 +14,6 @@ beside training on a pinned version; they are answered by a fact and leave no ep
 """
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Sequence
 from typing import ClassVar
 
@@ -22,6 +21,7 @@ import msgspec
 import structlog
 
 from actors.actor import Actor
+from actors.cards import take_cards
 from actors.given_up import bury_group
 from actors.parity_check import check_parity
 from bus import facts, subjects
@@ -60,7 +60,7 @@ class RolloutGenerator(Actor):
         from core.generation.load import load_engine, load_tokenizer
 
         rollout = self.config.rollout
-        take_cards(rollout.cards_of(self.name))
+        take_cards(rollout.cards_of(self.name), "rollout.cards")
         self._engine = Lanes(
             load_engine(
                 rollout.engine,
@@ -340,18 +340,6 @@ class RolloutGenerator(Actor):
 
     def gauges(self) -> dict[str, float]:
         return {"episodes": float(self._episodes), **self._engine.gauges()}
-
-
-def take_cards(cards: Sequence[int]) -> None:
-    """Show this process, and those that it starts, these of the cards that it sees; before CUDA is touched. Raises
-    ValueError when there are fewer."""
-    if not cards:
-        return
-    seen = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    named = seen.split(",") if seen else [str(card) for card in range(max(cards) + 1)]
-    if max(cards) >= len(named):
-        raise ValueError(f"rollout.cards names card {max(cards)}, but CUDA_VISIBLE_DEVICES = {seen!r} has {len(named)}")
-    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(named[card] for card in cards)
 
 
 def leaves(errors: BaseExceptionGroup) -> list[BaseException]:

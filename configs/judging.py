@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from configs.section import Section
 from core.evaluation.settings import identity
@@ -14,6 +14,10 @@ class Judge(Section):
     verdicts of other hardware can't reach its rewards."""
     workers: int = Field(default=2, ge=1)
     """Candidates that one evaluator judges at once."""
+    cards: tuple[int, ...] = ()
+    """Cards of this machine that evaluators judge on: an evaluator's workers take them in turn, and each evaluator goes
+    on where the one before it, by the number that ends its name, stopped. Empty: whatever the process sees. The learner
+    takes the first ones, `rollout.cards` are the generators'."""
     profile: Literal["cpu", "small", "full"] = "cpu"
     """Sizes used for correctness."""
     draws: int = Field(default=3, ge=2)
@@ -43,8 +47,27 @@ class Judge(Section):
     """Which are told beside it; the compiled ones are measured once for each task and GPU and remembered on disk."""
     profile_lines: bool = False
     """Tell the policy its kernels and eager's with their shares of the time."""
+    counters: bool = False
+    """Tell it hardware counters of its heaviest kernel too, where `ncu` is found and they may be read; some ten seconds
+    for each right candidate."""
     cache: bool = True
     """Answer from a verdict that stands for the same key."""
+
+    @model_validator(mode="after")
+    def _cards_fit(self) -> "Judge":
+        if len(set(self.cards)) < len(self.cards) or any(card < 0 for card in self.cards):
+            raise ValueError(f"cards = {list(self.cards)}: a card is named twice, or is no number from 0 on")
+        if self.cards and self.device_class == "cpu":
+            raise ValueError(f"cards = {list(self.cards)} are to judge on, but device_class = 'cpu' judges on none")
+        return self
+
+    def cards_of(self, name: str) -> tuple[int, ...]:
+        """The cards of the evaluator of that name (`evaluator-1`), at most one for each of its workers."""
+        if not self.cards:
+            return ()
+        tail = name.rpartition("-")[2]
+        first = (int(tail) if tail.isdigit() else 0) * self.workers % len(self.cards)
+        return (self.cards[first:] + self.cards[:first])[: self.workers]
 
     def identity(self) -> dict[str, Any]:
         """The settings that can change a verdict; they are part of every candidate key."""
@@ -60,8 +83,9 @@ class Gateway(Section):
     """0 takes a free one, which the log names."""
     places: int = Field(default=1024, ge=1)
     """Requests that may be in hand; one more is answered with 503."""
-    verdict_timeout_s: float = Field(default=600.0, gt=0)
-    """A verdict that takes longer is answered with 503; the judging goes on."""
+    verdict_timeout_s: float = Field(default=0.0, ge=0)
+    """A verdict that takes longer is answered with 503; the judging goes on. 0: as long as an evaluator may take for
+    one, which follows from the judge's settings (`core.evaluation.waits`)."""
     max_request_kb: int = Field(default=1024, ge=1, le=4096)
     """Largest body of one request; a batch may have 4 times as much."""
     max_faults: int = Field(default=10, ge=1)

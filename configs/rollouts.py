@@ -13,7 +13,12 @@ class VLLM(Section):
     tensor_parallel: int = Field(default=1, ge=1)
     """Cards (or processes, on the CPU) that hold the model together."""
     gpu_memory: float = Field(default=0.85, gt=0, le=1)
-    """Share of each card that vLLM takes for weights and cache; less where the card is shared."""
+    """Share of each card that vLLM takes for weights and cache; less where the card is shared. So much must be free
+    when it starts."""
+    cache_gb: float = Field(default=0.0, ge=0)
+    """Size of the cache in GB (10^9 bytes) on each card; 0: what gpu_memory leaves. vLLM finds that out by watching the
+    card's free memory while it starts, and fails when another process gives memory back meanwhile: say a size where the
+    card is shared."""
     max_sequences: int = Field(default=256, ge=1)
     """Most sequences in one step; more wait their turn."""
     eager: bool = False

@@ -37,7 +37,11 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--isolation", default="auto", choices=("auto", "namespaces", "basic"), help="sandbox level")
     parser.add_argument("--places", type=int, default=1024, help="requests in hand; more get 503 (default 1024)")
     parser.add_argument(
-        "--verdict-timeout", type=float, default=600.0, metavar="SECONDS", help="longest wait for one (default 600)"
+        "--verdict-timeout",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="longest wait for one (default: as long as judging may take, which follows from the other options)",
     )
     parser.add_argument("--max-request-kb", type=int, default=1024, help="largest body of one request (default 1024)")
     parser.add_argument(
@@ -50,10 +54,12 @@ def run(args: argparse.Namespace) -> int:
     from runners.actor_process import loop_factory
     from runners.usage import UsageError
 
-    for name in ("workers", "places", "max_request_kb", "verdict_timeout"):
+    for name in ("workers", "places", "max_request_kb"):
         if getattr(args, name) <= 0:
             option = name.replace("_", "-")
             raise UsageError(f"--{option} {getattr(args, name)}: wanted a number above 0")
+    if args.verdict_timeout < 0:
+        raise UsageError(f"--verdict-timeout {args.verdict_timeout:g}: wanted seconds, or 0")
     if not 0 <= args.port <= 65535:
         raise UsageError(f"--port {args.port}: wanted 0 to 65535")
     from core.evaluation.settings import JudgeSettings

@@ -20,6 +20,7 @@ def check_rest(config: RunConfig, config_path: str) -> None:
     check_tasks(config)
     check_weights(config)
     check_judge(config)
+    check_cards(config)
     for name in ("port", "monitor_port"):
         check_port(getattr(config.bus, name), f"bus.{name}")
 
@@ -117,6 +118,14 @@ def check_judge(config: RunConfig) -> None:
             f"judge.device_class = {wanted!r}, but this machine has no GPU to judge on: set it to 'cpu' and "
             "judge.speed = 'modelled', or local.evaluators = 0 and start evaluators where there is one"
         )
+
+
+def check_cards(config: RunConfig) -> None:
+    from configs.cards import problem
+    from core.evaluation.gpu_walls import shown
+
+    if found := problem(config, len(shown())):
+        raise UsageError(found)
 
 
 def check_weights(config: RunConfig) -> None:

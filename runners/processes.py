@@ -96,7 +96,12 @@ class Child:
             await process.wait()
 
     async def _run_once(self) -> int:
-        environment = {**os.environ, "KERNELMILL_SUPERVISED": "1", "PYTHONUNBUFFERED": "1"}
+        environment = {
+            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # judges number cards so: the config's numbers mean one card to all
+            **os.environ,
+            "KERNELMILL_SUPERVISED": "1",
+            "PYTHONUNBUFFERED": "1",
+        }
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             *self._words,

@@ -19,6 +19,8 @@ import msgspec
 
 from core.identity import digest_json
 
+NOISY = "no quiet GPU"
+"""How a trouble begins that is the moment's."""
 FOLDER_VARIABLE = "KERNELMILL_BASELINES"
 _log = logging.getLogger(__name__)
 

@@ -9,6 +9,7 @@ What does not compile raises ExtensionError, whose message ends with the candida
 trusted side.
 """
 
+import contextlib
 import importlib.machinery
 import importlib.util
 import os
@@ -25,9 +26,8 @@ import msgspec
 from core.evaluation import compiler_text, cuda_capture, cuda_child, cuda_source, cuda_stage
 from core.evaluation.cuda_source import Extension
 from core.evaluation.findings import Finding
+from core.evaluation.waits import BUILD_S
 
-WALL_S = 120.0
-"""Torch's whole headers take 20 to 40 s of processor time a file."""
 _LINE = re.compile(r"\[line (\d+)\]$")
 _PYBIND = "#include <torch/csrc/utils/pybind.h>\n"
 _KEPT_CHARS = 64 * 1024
@@ -49,7 +49,7 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
     """Folders of every header that could be included."""
     libraries: list[str]
     """Folders of torch's libraries, then files to link."""
-    wall_s: float = WALL_S
+    wall_s: float = BUILD_S
     """For all compilers of one candidate."""
 
 
@@ -108,7 +108,7 @@ class Builder:
                 code, output = self._wait(self._start(part, folder, few=False))
             if code:
                 for _, other in running:
-                    other.kill()
+                    _leave(other)
                 raise ExtensionError(self._told(output, texts))
             objects.append(os.path.join(folder, part.target))
         library = os.path.join(folder, f"{name}.so")
@@ -155,7 +155,7 @@ class Builder:
         try:
             output, _ = process.communicate(timeout=max(0.1, self._until - time.monotonic()))
         except subprocess.TimeoutExpired:
-            process.kill()
+            _leave(process)
             raise ExtensionError(f"the compilers did not finish within {self._tools.wall_s:g} s") from None
         return process.returncode, output[-_KEPT_CHARS:]
 
@@ -194,6 +194,12 @@ def _run(command: list[str], folder: str) -> "subprocess.Popen[str]":
         command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True, errors="replace",
     )  # fmt: skip
+
+
+def _leave(process: "subprocess.Popen[str]") -> None:
+    """A compiler that is of no use any more: ended or, where walls let nobody signal, left to end with the child."""
+    with contextlib.suppress(PermissionError):
+        process.kill()
 
 
 def _imported(name: str, library: str) -> ModuleType:

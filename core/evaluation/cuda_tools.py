@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 
-from core.evaluation import cuda_on_gpu, nvcc
+from core.evaluation import nvcc
+from core.evaluation.waits import BUILD_S
 
 
-def find(device: str, arch: str = "", wall_s: float = cuda_on_gpu.WALL_S) -> dict[str, Any] | str:
+def find(device: str, arch: str = "", wall_s: float = BUILD_S) -> dict[str, Any] | str:
     """For `gpu_honesty.arrange`: cuda_on_gpu.Tools as plain data, or one line that says what is missing.
 
     `arch` (sm_90) is that of `device` when it is left out; `wall_s` is the compilers' time, on top of the candidate's.

@@ -36,6 +36,9 @@ SHAPES_ALONE_BYTES = 2**31
 NEARBY_RUNS = 2
 
 
+Aside = Callable[[], contextlib.AbstractContextManager[Any]]
+
+
 class Part(msgspec.Struct, kw_only=True):
     """What one range of a call's inputs gives."""
 
@@ -52,11 +55,13 @@ class DeviceReference:
 
     def __init__(
         self, source: str, name: str, profile: str, device: str, part_elements: int = PART_ELEMENTS,
-        sizes: dict[str, int] | None = None,
+        sizes: dict[str, int] | None = None, aside: Aside = contextlib.nullcontext,
     ) -> None:  # fmt: skip
+        """`aside` is entered while the CPU alone has work (gpu_lease.Held.aside)."""
         self.name, self.device, self._part = name, device, part_elements
         gpu_precision.reset()
-        self._namespace = shapes.namespace_with(source, name, profile, sizes or {})
+        with aside():
+            self._namespace = shapes.namespace_with(source, name, profile, sizes or {})
         with torch.device(device):
             self.init = args_and_kwargs(self._namespace["get_init_inputs"](), name)
             model = self._namespace["Model"](*copy.deepcopy(self.init[0]), **copy.deepcopy(self.init[1]))

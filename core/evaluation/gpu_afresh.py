@@ -13,7 +13,7 @@ from core.evaluation.findings import Finding
 from core.evaluation.gpu_clock import Clock, Side
 from core.evaluation.gpu_task import GpuTask
 
-LOOKS, MORE_LOOKS = 3, 8
+LOOKS, MORE_LOOKS = 3, 24
 """At first; in all, where the first ones differ."""
 DEARER, DEARER_MS = 0.3, 0.05
 """A call on new values may take this share of a timed one, and this much, longer than one on known values."""

@@ -4,9 +4,10 @@ eager          the task's Model as it is; runs beside every candidate, block by 
 compile        torch.compile's default mode
 max-autotune   torch.compile(mode="max-autotune"): tries configurations for many seconds, uses CUDA graphs
 
-The compiled ones are measured once per key, alone, just after eager was, and remembered on disk with eager's time of
-that minute. A candidate's speedup over one of them is its measured speedup over eager divided by the remembered gain
-over eager: what drifts on a GPU drifts for both. Where eager is no longer what it was, the others are measured again.
+The compiled ones are measured once per key, in a fresh process, alone on a quiet GPU, just after eager was, and
+remembered on disk with eager's time of that minute. A candidate's speedup over one of them is its measured speedup over
+eager divided by the remembered gain over eager: what drifts on a GPU drifts for both. Where eager is no longer what it
+was, the others are measured again.
 """
 
 import random
@@ -18,11 +19,12 @@ import msgspec
 import numpy as np
 import torch
 
-from core.evaluation import gpu_faults, timing
+from core.evaluation import gpu_faults, gpu_precision, timing
 from core.evaluation.aten_costs import tensors_in
-from core.evaluation.baselines import Baseline
+from core.evaluation.baselines import NOISY, Baseline
 from core.evaluation.gpu_clock import Clock, GpuSettings, Side
 from core.evaluation.gpu_lease import first_call, lease
+from core.evaluation.gpu_quiet import Quiet
 from core.evaluation.gpu_spawn import ChildFailed
 from core.evaluation.gpu_task import SETS, GpuTask
 
@@ -31,6 +33,8 @@ MODES = {"eager": "", "compile": "default", "max-autotune": "max-autotune"}
 TITLES = {"eager": "eager PyTorch", "compile": "torch.compile", "max-autotune": "torch.compile max-autotune"}
 """For the feedback."""
 BLOCKS = 4
+QUIET_S = 70.0
+"""Longest wait for other processes' kernels to end; a candidate's usual time and a little."""
 _COMPILED = """
 
 def ModelNew(*args, **kwargs):
@@ -65,7 +69,7 @@ def key(task: GpuTask, settings: GpuSettings, name: str) -> dict[str, Any]:
     given = tensors_in(task._template)
     gpu = "cpu" if settings.device == "cpu" else torch.cuda.get_device_name(torch.device(settings.device))
     return {
-        "source": task.source,
+        "source": source(task.source, name),
         "profile": settings.profile,
         "inputs": [[str(t.dtype), list(t.shape), list(t.stride())] for t in given],
         "outputs": [[str(t.dtype), list(t.shape), list(t.stride())] for t in task.reference.outputs],
@@ -74,53 +78,69 @@ def key(task: GpuTask, settings: GpuSettings, name: str) -> dict[str, Any]:
         "gpu": gpu,
         "driver": driver_version(),
         "torch": str(torch.__version__),
-        "triton": _triton_version(),
+        "triton": packages().get("triton", ""),
         "cuda": str(torch.version.cuda),
+        "packages": packages(),
         "protocol": msgspec.to_builtins(settings.protocol),
     }
 
 
 @cache
-def _triton_version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
+def packages() -> dict[str, str]:
+    """Versions of what makes and runs kernels: Triton, and libraries that come as packages (cuBLAS, cuDNN, ptxas)."""
+    from importlib.metadata import distributions
 
-    try:
-        return version("triton")
-    except PackageNotFoundError:
-        return ""
+    found = {str(each.name).lower(): each.version for each in distributions() if each.name}
+    return {name: found[name] for name in sorted(found) if name.startswith(("triton", "pytorch-triton", "nvidia-"))}
 
 
 def lasting(found: Baseline) -> bool:
     """Whether to remember it: a child that was killed, or had no room beside others, says nothing of the task."""
-    passing = ": ended with " in found.trouble or gpu_faults.out_of_memory(RuntimeError(found.trouble))
+    lost = ": ended with " in found.trouble or found.trouble.startswith(NOISY)
+    passing = lost or gpu_faults.out_of_memory(RuntimeError(found.trouble))
     return not (found.trouble and passing)
 
 
 def alone(
     side: Side, task: GpuTask, settings: GpuSettings, clock: Clock, places: list[torch.Tensor], eager_ms: float,
-    rng: random.Random, autotunes: bool,
+    rng: random.Random, autotunes: bool, quiet: Quiet | None = None,
 ) -> Baseline:  # fmt: skip
-    """Compile and measure the baseline that `side.child` holds; what it can't do is in the answer's `trouble`."""
+    """Compile and measure the baseline that `side.child` holds; what it can't do is in the answer's `trouble`.
+
+    Raises TimeoutError where other processes' kernels, which `quiet` sees, never end.
+    """
     child = side.child
+
+    def blocks() -> list[timing.Agreed]:
+        clock.learn(child, side.out.sample_trees())
+        estimate = clock.estimate(child, side.out.sample_trees())
+        calls = timing.calls_per_block(settings.protocol, estimate, estimate, clock.timed.flush_ms)
+        times = []
+        for number in range(BLOCKS):
+            side.out.choose(places, rng)
+            trees = side.out.sample_trees()
+            block = clock.block(child, "baseline", number, calls, rng.randrange(SETS), -1, trees)
+            times.append(timing.agreed(block.events_ms, block.wall_ms))
+        return times
+
     try:
+        child.settle()  # torch, the compiler and the module are there before anybody is kept waiting
         # Autotuning is measuring: with others on the GPU it would pick anything. Compiling alone need not wait.
         side.out.choose(places, rng)
         with lease(settings.device, alone=True) if autotunes else first_call(settings.device):
+            if autotunes and quiet is not None and not quiet.wait(QUIET_S):
+                raise TimeoutError(f"somebody else's kernels ran on {settings.device} all the time: no autotuning")
             for number in (*range(SETS), *range(SETS)):  # graphs are recorded in the second call
                 child.ask("call", number, task.reference.training, False)
         side.out.choose(places, rng)
         with lease(settings.device, alone=True):
-            clock.learn(child, side.out.sample_trees())
-            estimate = clock.estimate(child, side.out.sample_trees())
-            calls = timing.calls_per_block(settings.protocol, estimate, estimate, clock.timed.flush_ms)
-            times = []
-            for number in range(BLOCKS):
-                side.out.choose(places, rng)
-                trees = side.out.sample_trees()
-                block = clock.block(child, "baseline", number, calls, rng.randrange(SETS), -1, trees)
-                times.append(timing.agreed(block.events_ms, block.wall_ms))
+            times = blocks() if quiet is None else quiet.around(blocks, QUIET_S)
+        changed = gpu_precision.difference(child.ask("precision"), task.reference.flags)
     except ChildFailed as failure:
         return Baseline(median_ms=0.0, eager_ms=eager_ms, calls=0, clock="", trouble=str(failure)[:500])
+    if changed:
+        text = f"it ran with {changed}: its time is of another precision than eager's"
+        return Baseline(median_ms=0.0, eager_ms=eager_ms, calls=0, clock="", trouble=text)
     flat = [time for block in times for time in block.times_ms]
     walls = sum(block.clock == "wall" for block in times)
     return Baseline(

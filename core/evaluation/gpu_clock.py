@@ -19,6 +19,7 @@ from core.evaluation.device_reference import PART_ELEMENTS, Samples
 from core.evaluation.findings import Finding
 from core.evaluation.gpu_outputs import MAX_CALLS, Outputs
 from core.evaluation.gpu_task import SETS, GpuTask
+from core.evaluation.waits import BASELINE_S
 
 MOST_REMADE = 4
 """Blocks made again in one measurement."""
@@ -41,6 +42,8 @@ class GpuSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Judge a tiny task at the start (gpu_warm)."""
     profile_lines: bool = False
     """Tell the candidate's and eager's kernels with their shares of the time."""
+    counters: bool = False
+    """Tell hardware counters of the candidate's heaviest kernel (gpu_counters), where they may be read."""
     spare: bool = True
     """Fork the next candidate's child, and make its CUDA context, while the latest verdict is read."""
     baselines: tuple[str, ...] = ("eager",)
@@ -49,7 +52,7 @@ class GpuSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The one that a verdict's speedup is over."""
     baseline_folder: str = ""
     """Where the others are remembered; empty is the user's cache folder (baselines.default_folder)."""
-    baseline_wall_s: float = 300.0
+    baseline_wall_s: float = BASELINE_S
     """For one of the others, compilation and everything; once per task, GPU and version."""
 
     def __post_init__(self) -> None:

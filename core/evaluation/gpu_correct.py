@@ -56,7 +56,7 @@ class Calls:
         modes = self.task.reference.modes
         for number, (which, note) in enumerate(CALLS):
             if number == 1:
-                with self._phase("wait"), lease(self.task.device):
+                with self._phase("wait"), lease(self.task.device) as held, self.task.yielding(held.aside):
                     self.task.scale_in_place()
                     self.task.renew_state()
             # The last two are those whose samples timed calls are compared with: in the timed mode.

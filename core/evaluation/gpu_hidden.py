@@ -64,8 +64,11 @@ class HiddenSizes:
             return None
         task = self._task
         with contextlib.ExitStack() as stack:
-            with phase("wait"), lease(task.device):
-                hidden = GpuTask(task.source, task.name, self._profile, task.device, sizes=sizes, arena_name="hidden")
+            with phase("wait"), lease(task.device) as held:
+                hidden = GpuTask(
+                    task.source, task.name, self._profile, task.device, sizes=sizes, arena_name="hidden",
+                    aside=held.aside,
+                )  # fmt: skip
             stack.callback(hidden.close)
             buffers = {name: hidden.reference.built.base[name] for name in hidden.reference.changed_buffers}
             out = Outputs(task.device, hidden.reference.outputs, buffers=buffers, name="hidden out")

@@ -32,8 +32,9 @@ def _path(device: str) -> str:
 class Held:
     """A lease that stands."""
 
-    def __init__(self, gate: IO[str], lock: IO[str], alone: bool) -> None:
+    def __init__(self, gate: IO[str], lock: IO[str], alone: bool, device: str = "cpu") -> None:
         self._gate, self._lock, self._kind = gate, lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH
+        self._device = device
 
     def take(self) -> None:
         fcntl.flock(self._gate, fcntl.LOCK_EX)
@@ -45,13 +46,24 @@ class Held:
         fcntl.flock(self._lock, fcntl.LOCK_UN)
         self.take()
 
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """Others may measure while this process works on the CPU alone; what it began on the GPU is done before."""
+        if self._device != "cpu":
+            torch.cuda.synchronize(torch.device(self._device))
+        fcntl.flock(self._lock, fcntl.LOCK_UN)
+        try:
+            yield
+        finally:
+            self.take()
+
 
 @contextlib.contextmanager
 def lease(device: str, alone: bool = False) -> Iterator[Held]:
     """Wait for the GPU; never take one inside another."""
     path = _path(device)
     with open(f"{path}.gate", "w") as gate, open(path, "w") as lock:
-        held = Held(gate, lock, alone)
+        held = Held(gate, lock, alone, device)
         held.take()
         try:
             yield held

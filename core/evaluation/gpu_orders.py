@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from core.evaluation import cuda_on_gpu, gpu_profile
+from core.evaluation import cuda_on_gpu, gpu_counted, gpu_profile
 
 
 class HonestyOrders:
@@ -96,6 +96,10 @@ class HonestyOrders:
         alone = gpu_profile.rows(self._device, lambda: behind(lambda: child._flushes(1, positions, samples)), leads + 1)
         self._output = None
         return [block, alone, launched]
+
+    def _counters(self, command: list[str], task_source: str, profile: str, source: str) -> str:
+        """Of a child that has no other order: what ncu prints of one forward."""
+        return gpu_counted.counted(self._folder, command, task_source, profile, source)
 
     def _launched(self) -> int:
         return 0 if self._watching is None else self._watching.launched

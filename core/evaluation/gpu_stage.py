@@ -23,10 +23,11 @@ import torch
 
 from core.evaluation import cuda_on_gpu, gpu_correct, gpu_faults, gpu_precision, gpu_warm, sandbox, timing
 from core.evaluation.device_memory import DriverError
-from core.evaluation.device_reference import Samples
+from core.evaluation.device_reference import Aside, Samples
 from core.evaluation.findings import Finding
 from core.evaluation.gpu_accounts import Accounts
 from core.evaluation.gpu_clock import GpuSettings as GpuSettings
+from core.evaluation.gpu_counters import Counters
 from core.evaluation.gpu_hidden import HiddenSizes
 from core.evaluation.gpu_honesty import Honesty, NoProfileError, UnbuildableError
 from core.evaluation.gpu_lease import lease
@@ -66,6 +67,7 @@ class GpuStage(Troubles):
         """Where the latest candidate's time and memory went."""
         self._clock = Measuring(settings, self.baselines, self._rng, self._limits, self._spent, self._turns)
         self._honesty = Honesty(settings.device)
+        self._counters = Counters(device=settings.device)
         self.flags: dict[str, Any] = {}
         """Precision switches while the latest candidate was judged: of this process (`trusted`), and as the children
         say of theirs (`candidate`, `baseline`)."""
@@ -175,14 +177,21 @@ class GpuStage(Troubles):
         prepared: GpuTask | None = None
         self._held_gb = 0.0
         try:
-            with self._spent("task"), lease(self.settings.device):
+            self._make_room(task)
+            with self._spent("task"), lease(self.settings.device) as held:
                 if self._turns.lean:
                     self._turns.rest()
-                prepared = self._prepare(task)
-                prepared.renew()
+                if self._task is None:
+                    prepared = self._prepare(task, held.aside)  # its values are new
+                else:
+                    prepared = self._task[1]
+                    with prepared.yielding(held.aside):
+                        prepared.renew()
                 gpu_precision.apply(prepared.reference.flags)
                 self.flags["trusted"] = gpu_precision.read()
             verdict = self._run(prepared, candidate, task.backend, key, timed)
+            if self.settings.counters and verdict.kind == "pass" and timed:
+                verdict = self._counted(task, verdict, candidate)
             if self.settings.spare:
                 self.candidates.ahead(self._limits(), "start", self.settings.device, prepared.reference.flags)
             return self._clock.others(prepared, verdict)
@@ -227,6 +236,14 @@ class GpuStage(Troubles):
 
     def _with_lines(self, verdict: Verdict, candidate: str, backend: str) -> Verdict:
         lines = self._honesty.lines(candidate, backend) if self.settings.profile_lines else ""
+        return msgspec.structs.replace(verdict, feedback=f"{verdict.feedback}\n{lines}") if lines else verdict
+
+    def _counted(self, task: Task, verdict: Verdict, candidate: str) -> Verdict:
+        """With hardware counters in the feedback; the candidate's timed child is gone."""
+        with self._spent("counters"):
+            lines = self._counters.lines(
+                self.candidates, self._limits(), task.source, self.settings.profile, candidate, task.backend
+            )
         return msgspec.structs.replace(verdict, feedback=f"{verdict.feedback}\n{lines}") if lines else verdict
 
     def _end_candidate(self) -> None:
@@ -322,17 +339,23 @@ class GpuStage(Troubles):
 
     # --- tasks ---
 
-    def _prepare(self, task: Task) -> GpuTask:
+    def _make_room(self, task: Task) -> None:
+        """Let go of another task's memory and child; no lease is needed for that. Raises DoesNotFitError."""
         if self._task is not None and self._task[0] == task.source:
-            return self._task[1]
+            return
         if task.source in self._refused:
             raise DoesNotFitError(self._refused[task.source])
         self._forget()
+
+    def _prepare(self, task: Task, aside: Aside = contextlib.nullcontext) -> GpuTask:
+        """The task on the device; under the lease, which `aside` lets go of while the CPU alone has work."""
+        if self._task is not None and self._task[0] == task.source:
+            return self._task[1]
         settings = self.settings
         try:
             prepared = GpuTask(
                 task.source, task.name, settings.profile, settings.device, settings.part_elements,
-                huge_bytes=self._huge_bytes, lean_bytes=self._lean_bytes,
+                huge_bytes=self._huge_bytes, lean_bytes=self._lean_bytes, aside=aside,
             )  # fmt: skip
         except TaskError:
             raise
@@ -341,7 +364,8 @@ class GpuStage(Troubles):
                 raise
             raise TaskError(f"task {task.task_id} does not run: {type(error).__name__}: {error}") from error
         self._task = (task.source, prepared)
-        self._hidden = HiddenSizes(prepared, settings.profile)
+        with aside():
+            self._hidden = HiddenSizes(prepared, settings.profile)
         self._turns.lean = prepared.lean
         self.accounts.arenas_gb = {"inputs": prepared.arena.nbytes / 1e9}
         return prepared

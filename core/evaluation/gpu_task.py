@@ -5,12 +5,14 @@ never in it. `renew` draws new secret values for a candidate. Two sets rotate in
 Where one set is larger than `HUGE_BYTES`, no master of it is kept (gpu_inputs.Sealed), and the second set is the same
 memory some elements further on, as far as its tensors are floating point: 1.6 G elements are held once.
 
-Memory while a huge task is prepared: the arena, what get_inputs() needs itself, and one padded tensor. Afterwards the
-arena alone.
+Memory while a huge task is prepared: the arena, and what get_inputs() needs itself or one tensor and its padded copy.
+Afterwards the arena alone.
 """
 
+import contextlib
 import os
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -19,7 +21,7 @@ import torch
 from core.evaluation import device_memory, draws, gpu_inputs, host_memory, trees
 from core.evaluation.aten_costs import tensors_in
 from core.evaluation.device_memory import Spec
-from core.evaluation.device_reference import PART_ELEMENTS, DeviceReference
+from core.evaluation.device_reference import PART_ELEMENTS, Aside, DeviceReference
 from core.evaluation.gpu_inputs import Held, Inputs, Sealed, Sums
 from core.evaluation.gpu_places import Place, encode, padded
 from core.tasks.format import TaskError
@@ -54,11 +56,13 @@ class GpuTask:
     def __init__(
         self, source: str, name: str, profile: str, device: str, part_elements: int = PART_ELEMENTS,
         sizes: dict[str, int] | None = None, huge_bytes: int = HUGE_BYTES, lean_bytes: int = LEAN_BYTES,
-        arena_name: str = "inputs",
+        arena_name: str = "inputs", aside: Aside = contextlib.nullcontext,
     ) -> None:  # fmt: skip
+        """`aside` is entered while the CPU alone has work, until the task is made."""
+        self._aside = aside
         self.arena_name = arena_name
         self.device, self.source, self.name = device, source, name
-        self.reference = DeviceReference(source, name, profile, device, part_elements, sizes)
+        self.reference = DeviceReference(source, name, profile, device, part_elements, sizes, aside)
         inputs = self.reference.inputs(_seed())
         self.reference.learn(inputs)
         tensors = tensors_in(inputs)
@@ -90,6 +94,17 @@ class GpuTask:
         except BaseException:  # there may be no room for the masters; the arena must not stay for ever
             self.close()
             raise
+        finally:
+            self._aside = contextlib.nullcontext
+
+    @contextlib.contextmanager
+    def yielding(self, aside: Aside) -> Iterator[None]:
+        """Enter `aside` (gpu_lease.Held.aside) while the CPU alone has work: parameters are drawn there."""
+        self._aside = aside
+        try:
+            yield
+        finally:
+            self._aside = contextlib.nullcontext
 
     def _fill(self, init: list[torch.Tensor]) -> None:
         self._shared = [[self.arena.tensor(spec) for spec in specs] for specs in self._specs]
@@ -141,7 +156,8 @@ class GpuTask:
         """Other parameters: what was made of the ones before is wrong now."""
         generator = torch.Generator().manual_seed(_seed())
         base = {name: tensor.cpu() for name, tensor in self.reference.built.base.items()}
-        made = draws.perturbed(base, self.reference.built.parameters, generator)
+        with self._aside():
+            made = draws.perturbed(base, self.reference.built.parameters, generator)
         state = {name: tensor.to(self.device) for name, tensor in made.items()}
         self.reference.load(state)
         everything = [*state.values(), *self.reference.built.plain.values()]
@@ -172,6 +188,7 @@ class GpuTask:
     def _made(self) -> Any:
         """Fresh inputs. Numbers among them are those that were made first."""
         made = self.reference.inputs(_seed())
+        self.give_back()  # what get_inputs() needed besides: a padded copy would find no room among it
         found, wanted = tensors_in(made), tensors_in(self._template)
         if [(t.shape, t.stride(), t.dtype) for t in found] != [(t.shape, t.stride(), t.dtype) for t in wanted]:
             raise TaskError(f"task {self.name}: get_inputs() gives other shapes at every call; fix its sizes")

@@ -22,13 +22,19 @@ def devices() -> list[str]:
     return sorted(path for path in wanted if os.path.exists(path) and path.removeprefix("/dev/nvidia") != "")
 
 
+def shown() -> list[str]:
+    """The GPUs that this process is shown, as CUDA_VISIBLE_DEVICES names them; without it all, by their files."""
+    found = [part.strip() for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if part.strip()]
+    if found:
+        return found
+    files = glob.glob("/dev/nvidia[0-9]*")
+    return sorted((path.removeprefix("/dev/nvidia") for path in files), key=int)
+
+
 def one_gpu(number: int) -> dict[str, str]:
     """What to add to the environment of worker `number`, so that it sees one of the visible GPUs: they go round."""
-    shown = [part.strip() for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if part.strip()]
-    if not shown:
-        files = glob.glob("/dev/nvidia[0-9]*")
-        shown = sorted((path.removeprefix("/dev/nvidia") for path in files), key=int)
-    chosen = {"CUDA_VISIBLE_DEVICES": shown[number % len(shown)]} if shown else {}
+    gpus = shown()
+    chosen = {"CUDA_VISIBLE_DEVICES": gpus[number % len(gpus)]} if gpus else {}
     return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **PROFILER, **chosen}
 
 
@@ -47,6 +53,7 @@ def library_folder() -> str:
 def readable() -> list[str]:
     """What the driver reads beside Python's installation."""
     wanted = [library_folder(), "/proc", "/sys", "/dev/shm", "/sbin", "/etc/alternatives"]
+    wanted += glob.glob("/opt/nvidia/nsight-compute")  # gpu_counters
     return [path for path in wanted if path and os.path.exists(path)]
 
 

@@ -150,6 +150,11 @@ class Names:
         if backend == "cuda" and any("__global__" in text for text in texts):
             self._cuda = {word for text in texts for word in re.findall(r"\b[A-Za-z_]\w*\b", text)}
 
+    @property
+    def triton(self) -> list[str]:
+        """Functions that may be Triton kernels, helpers among them."""
+        return sorted(self._triton)
+
     def own(self, kernel: str) -> bool:
         """Whether the candidate wrote the kernel of this name (as the profiler shows it, demangled)."""
         full, plain = function_name(kernel)

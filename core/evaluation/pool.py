@@ -22,17 +22,14 @@ from typing import Any
 
 import msgspec
 
-from core.evaluation import gpu_health, gpu_walls, worker
+from core.evaluation import gpu_walls, worker
 from core.evaluation.settings import JudgeSettings
 from core.evaluation.verdict import Verdict
+from core.evaluation.waits import longest_s
 from core.tasks.task import Task
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _START_S = 240.0
-OTHERS_S = 120.0
-"""Waiting for the GPU's lease, preparing the task and comparing, in one attempt."""
-BUILD_S, BASELINE_S = 120.0, 300.0
-"""As in cuda_on_gpu and gpu_clock.GpuSettings, which import torch; a test compares them."""
 _REPLY = msgspec.msgpack.Decoder(worker.Reply)
 
 
@@ -129,17 +126,6 @@ class _Worker:
             return
         process.send_signal(signal.SIGKILL)
         await asyncio.to_thread(process.wait)
-
-
-def longest_s(settings: JudgeSettings) -> float:
-    """How long a worker may take for one answer before it counts as stuck."""
-    # A zygote's restart and the task's own references come on top of the candidate's time.
-    found = (settings.retries + 1) * (settings.wall_s + settings.compile_wall_s + 60.0) + 60.0
-    if not settings.on_gpu:
-        return found
-    compiled = {name for name in (*settings.baselines, settings.baseline) if name != "eager"}
-    attempt_s = settings.gpu_wall_s + BUILD_S + OTHERS_S
-    return found + gpu_health.ATTEMPTS * attempt_s + BASELINE_S * len(compiled) + gpu_health.WAIT_S
 
 
 def _without_secrets() -> dict[str, str]:

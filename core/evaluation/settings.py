@@ -47,6 +47,9 @@ class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Which are told beside it; the compiled ones are measured once for each task and GPU and remembered on disk."""
     profile_lines: bool = False
     """Tell the policy its kernels and eager's with their shares of the time."""
+    counters: bool = False
+    """Tell it hardware counters of its heaviest kernel too, where `ncu` is found and they may be read; some ten seconds
+    for each right candidate."""
 
     def __post_init__(self) -> None:
         if self.draws < 2:
@@ -74,7 +77,7 @@ class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _IDENTITY = ("profile", "draws", "target", "speed", "wall_s", "compile_wall_s", "memory_mb", "output_kb")
-_GPU_IDENTITY = ("gpu_profile", "gpu_wall_s", "gpu_memory_mb", "baseline", "baselines", "profile_lines")
+_GPU_IDENTITY = ("gpu_profile", "gpu_wall_s", "gpu_memory_mb", "baseline", "baselines", "profile_lines", "counters")
 
 
 def identity(settings: Any) -> dict[str, Any]:

@@ -85,6 +85,7 @@ class TieredJudge:
             baseline=settings.baseline,
             baselines=settings.baselines,
             profile_lines=settings.profile_lines,
+            counters=settings.counters,
             own_work=own_work,
         )
         self.gpu = GpuStage(chosen, self.walls, GPU_SLOTS + 2 * slot)

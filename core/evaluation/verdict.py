@@ -44,3 +44,6 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     clock: dict[str, float] = {}
     """Of a measured pass, over the timed calls: `calls`, `mean_ms`, `std_ms`, `min_ms`, `max_ms`, and the baseline's
     with `baseline_` before."""
+    baseline_trouble: dict[str, str] = {}
+    """Baselines of a measured pass that have no time, and why: `compile` does not compile this task, say. It is nothing
+    of the candidate's; where the reward's baseline is one of them, `speedup` is over eager."""

@@ -18,6 +18,8 @@ from typing import Any
 
 SUPPORTED = ((0, 25), (0, 34))
 """From, below."""
+OWNER = "KERNELMILL_ENGINE_OWNER"
+"""Names the process that started the engine; its workers end when that is gone (`vllm_worker`)."""
 _POLL_S = 0.001
 
 
@@ -41,6 +43,11 @@ def build(options: dict[str, Any]) -> Any:
     """An AsyncLLM; `options` are fields of AsyncEngineArgs. Blocks while the model loads (seconds to minutes)."""
     version()
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    # FlashInfer's sampler does not give the log-probs of the distribution that it samples from, and need not be there.
+    os.environ.setdefault("VLLM_USE_FLASHINFER_SAMPLER", "0")
+    # A fork of this process would take its threads' locks and its connections with it.
+    os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
+    os.environ[OWNER] = str(os.getpid())
     from vllm.engine.arg_utils import AsyncEngineArgs
     from vllm.v1.engine.async_llm import AsyncLLM
 

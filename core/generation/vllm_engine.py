@@ -45,6 +45,10 @@ class VLLMSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Cards (or processes, on the CPU) that hold the model together."""
     gpu_memory: float = 0.85
     """Share of the card that vLLM takes for weights and cache; less where the card is shared."""
+    cache_gb: float = 0.0
+    """Size of the cache in GB (10^9 bytes) on each card; 0: what `gpu_memory` leaves. vLLM finds that out by watching
+    the card's free memory while it starts, and fails when another process gives memory back meanwhile: say a size where
+    the card is shared."""
     max_sequences: int = 256
     """Most sequences in one step; more wait their turn."""
     eager: bool = False
@@ -138,6 +142,8 @@ class VLLMEngine:
         )
         if self._context_tokens:
             options["max_model_len"] = self._context_tokens
+        if s.cache_gb:
+            options["kv_cache_memory_bytes"] = int(s.cache_gb * 1e9)
         # In a thread: it takes up to minutes. vLLM binds itself to a loop at its first request.
         self._core = await asyncio.to_thread(compat.build, options | s.extra)
         compat.watch_outputs(self._core)
@@ -368,6 +374,7 @@ class VLLMEngine:
                 await core.resume_generation()
                 self.pauses.append(time.perf_counter() - began)
                 self._paused_s += self.pauses[-1]
+                log.info("weights in place", version=version, paused_s=round(self.pauses[-1], 4), source=source)
                 await core.collective_rpc("km_drop")
         except compat.dead_errors():
             raise

@@ -4,11 +4,16 @@
     update_weights        vLLM's own call, between start_ and finish_weight_update: what was staged goes into the model
     km_probe              the model's values at the fingerprint's places (`core.generation.vllm_layout`)
 
+A worker ends with the process that started the engine, so that none is left holding a card.
+
 vLLM injects `WorkerExtension` into its worker class (`worker_extension_cls`); importing this module registers the
 weight-transfer backend. Staging and planning are the slow half and happen outside the pause; what is left inside it is
 a copy in memory. Nothing of the model changes before everything was received and found to fit.
 """
 
+import os
+import select
+import signal
 import threading
 import time
 from dataclasses import dataclass
@@ -22,6 +27,7 @@ from vllm.distributed.weight_transfer.base import (
     WeightTransferUpdateInfo,
 )
 
+from core.generation.vllm_compat import OWNER
 from core.generation.vllm_layout import Reader, Spec
 from core.weights.incoming import HostBuffer, Received, receive
 
@@ -180,4 +186,24 @@ class StagedWeights(WeightTransferEngine):
         return not all(name.startswith("Unquantized") for name in methods)
 
 
+def _end_with_owner() -> None:
+    """End this process when the one that started the engine is gone, however it went: vLLM's core does not look, and
+    would keep the card's memory from the engine that comes next."""
+    owner = int(os.environ.get(OWNER, "0"))
+    if not owner or owner == os.getpid():
+        return
+
+    def watch(handle: int) -> None:
+        select.select([handle], [], [])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    try:
+        handle = os.pidfd_open(owner)
+    except ProcessLookupError:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return
+    threading.Thread(target=watch, args=(handle,), name="owner", daemon=True).start()
+
+
 WeightTransferEngineFactory.register_engine(BACKEND, StagedWeights)
+_end_with_owner()

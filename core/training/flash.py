@@ -170,6 +170,7 @@ def packed_attention(q: Tensor, k: Tensor, v: Tensor, key: Tensor, scale: float)
         out, lse = torch.ops.aten._scaled_dot_product_cudnn_attention(
             ql, kl, vl, None, True, 0.0, True, False, scale=scale
         )[:2]
+        _lse_shape[:] = lse.shape[3:]
         outs.append(out.transpose(1, 2).reshape(rows * length, *q.shape[1:]))
         lses.append(lse.reshape(rows, q.shape[1], length).transpose(0, 1).reshape(q.shape[1], rows * length))
     if at.back is None:
@@ -214,8 +215,8 @@ def packed_attention_backward(
             lsel = lsel.masked_fill(padding, torch.inf)
             gl = gl.masked_fill(padding[..., None], 0.0)
         grads = torch.ops.aten._scaled_dot_product_cudnn_attention_backward(
-            gl, ql, kl, vl, ol, lsel.contiguous()[..., None], state, state, None, None, None, length, length, 0.0, True,
-            scale=scale,
+            gl, ql, kl, vl, ol, lsel.contiguous().view(rows, -1, length, *_lse_shape), state, state, None, None, None,
+            length, length, 0.0, True, scale=scale,
         )  # fmt: skip
         for part, x in zip(parts, grads, strict=True):
             part.append(x.transpose(1, 2).reshape(rows * length, x.shape[1], x.shape[3]))
@@ -277,6 +278,11 @@ def _written_backward(
         dk[a:b] = torch.einsum("hqk,qhd->khd", dz, q[a:b]).unflatten(1, (-1, times)).sum(2)
         dv[a:b] = torch.einsum("hqk,qhd->khd", p, grad[a:b]).unflatten(1, (-1, times)).sum(2)
     return dq, dk, dv
+
+
+_lse_shape: list[int] = []
+"""What follows [rows, heads, length] in the log-sum-exp that torch's cuDNN operator answers with, and wants back: 1, or
+nothing, by the version of torch."""
 
 
 def _lay(x: Tensor, rows: int, length: int, index: Tensor | None) -> Tensor:

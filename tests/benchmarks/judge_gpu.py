@@ -10,11 +10,14 @@ The usual way (naive_gpu.py) takes one candidate after the other: 5 correctness 
 each. To fit the call's time, of the huge tasks `--naive-huge-trials` correctness trials are run and the others counted
 at their mean, and the timed reference takes the timed candidate's inputs, counted twice; past `--naive-budget-s` a
 wrong huge candidate is counted from its right one's trials. What was counted and not run is in the JSON (`counted`).
+With these defaults an H200 takes about 340 s for all of it: 35 s to start and 30 s for the mix, 20 s for do_bench,
+150 s for the usual way's small candidates, which use the budget up, and 105 s for its right huge ones.
 Medians of passed candidates are set beside `triton.testing.do_bench` alone on the same kernels, in a fresh process.
 """
 
 import argparse
 import json
+import math
 import statistics
 import subprocess
 import sys
@@ -32,6 +35,23 @@ COMPUTED = (
     "that run, or with --classes in a run of its own with as many workers; naive rates are candidates / the sum of "
     "their times, one after the other"
 )
+
+
+HUGE_GB, WORKER_GB = 23.0, 4.0
+"""Device memory of a task of 1.6 G elements while it is judged; of a worker's processes and its other tasks, about: on
+an H200 eight workers with three huge tasks had 119 GB at most."""
+
+
+def huge_that_fit(card_gb: float, workers: int) -> int:
+    """How many huge tasks may be judged at once by so many workers; one at least."""
+    return int(max(1, min(len(CLASSES["huge"]), (card_gb - WORKER_GB * workers) // HUGE_GB)))
+
+
+def card_gb(device: str) -> float:
+    """All memory of the GPU; of a CPU, which has the machine's, as much as anybody asks for."""
+    import torch
+
+    return math.inf if device == "cpu" else torch.cuda.get_device_properties(torch.device(device)).total_memory / 1e9
 
 
 def naive(huge_trials: int, budget_s: float, folder: Path) -> list[dict[str, Any]]:
@@ -164,9 +184,9 @@ def as_wanted(verdicts: list[dict[str, Any]]) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", type=int, default=8)
-    parser.add_argument("--huge-at-once", type=int, default=3, help="tasks of 1.6 G elements that are judged at once")
+    parser.add_argument("--huge-at-once", type=int, help="tasks of 1.6 G elements at once; as many as the card holds")
     parser.add_argument("--naive-huge-trials", type=int, default=1)
-    parser.add_argument("--naive-budget-s", type=float, default=300.0)
+    parser.add_argument("--naive-budget-s", type=float, default=100.0)
     parser.add_argument("--skip-naive", action="store_true")
     parser.add_argument("--classes", action="store_true", help="each class in a run of its own too")
     parser.add_argument("--device", default="cuda:0")
@@ -178,9 +198,10 @@ def main() -> None:
         print(json.dumps(bench(args.bench)))
         return
     names = args.tasks or [name for group in CLASSES.values() for name in group]
+    at_once = args.huge_at_once or huge_that_fit(card_gb(args.device), args.workers)
 
     def run(chosen: list[str]) -> dict[str, Any]:
-        found = judged(chosen, args.workers, args.huge_at_once, args.device, args.profile)
+        found = judged(chosen, args.workers, at_once, args.device, args.profile)
         print(json.dumps(found), file=sys.stderr, flush=True)
         return found
 
@@ -198,7 +219,7 @@ def main() -> None:
     worst = max((abs(value) for one in close.values() for value in one.values()), default=None)
     print(json.dumps({
         **_machine(args.device), **report(mix, classes, usual), "as_wanted": as_wanted(mix["verdicts"]),
-        "verdicts_judged": len(mix["verdicts"]), "workers": mix["workers"], "huge_at_once": args.huge_at_once,
+        "verdicts_judged": len(mix["verdicts"]), "workers": mix["workers"], "huge_at_once": at_once,
         "walls": mix["walls"], "start_s": round(mix["start_s"], 1), "wall_s": round(mix["wall_s"], 2),
         "peak_gb": mix["peak_gb"], "worst_agreement_percent": worst, "agreement": close, "do_bench": alone,
         "verdicts": mix["verdicts"], "naive": usual, "naive_huge_trials_run": args.naive_huge_trials,

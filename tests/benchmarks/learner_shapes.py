@@ -1,7 +1,8 @@
 """The policy and the batches of the learner's benchmark, for both sides of it.
 
-A shape is `ROWSxTOKENS`: so many sequences of so many tokens, packed into one row. The first 16 tokens of a sequence
-are its prompt and everything after is trained, so that nothing is saved in the head.
+A shape is `ROWSxTOKENS`, so many sequences of so many tokens, or `N+N+N`, sequences of those lengths; they are packed
+into one row. The first 16 tokens of a sequence are its prompt and everything after is trained, so that nothing is saved
+in the head.
 """
 
 import numpy as np
@@ -22,10 +23,10 @@ TINY = QWEN3_0_6B | {
 MODELS = {"0.6b": QWEN3_0_6B, "4b": QWEN3_4B, "tiny": TINY}
 
 
-def parse(shape: str) -> tuple[int, int]:
-    """`8x2048` -> (8, 2048)"""
-    rows, _, tokens = shape.partition("x")
-    return int(rows), int(tokens)
+def parse(shape: str) -> list[int]:
+    """Lengths of a shape's sequences: `2x5` -> [5, 5], `5+7` -> [5, 7]"""
+    rows, times, tokens = shape.partition("x")
+    return [int(tokens)] * int(rows) if times else [int(n) for n in shape.split("+")]
 
 
 def save_model(name: str, folder: str, device: str) -> None:
@@ -42,9 +43,22 @@ def save_model(name: str, folder: str, device: str) -> None:
     PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>", eos_token="<eos>").save_pretrained(folder)
 
 
-def token_ids(shape: str, vocab: int) -> np.ndarray:
-    """int32 [rows, tokens], the same on both sides."""
-    return np.random.default_rng(0).integers(4, vocab, parse(shape), dtype=np.int32)
+def machine(device: str) -> dict:
+    """Card and versions of this machine."""
+    import torch
+    import transformers
+
+    cuda = device == "cuda"
+    return {
+        "card": torch.cuda.get_device_name() if cuda else "cpu", "torch": torch.__version__,
+        "transformers": transformers.__version__, "cudnn": torch.backends.cudnn.version() if cuda else None,
+    }  # fmt: skip
+
+
+def token_ids(shape: str, vocab: int) -> list[np.ndarray]:
+    """int32 [tokens] for every sequence, the same on both sides."""
+    draw = np.random.default_rng(0)
+    return [draw.integers(4, vocab, n, dtype=np.int32) for n in parse(shape)]
 
 
 def advantages(rows: int) -> list[float]:

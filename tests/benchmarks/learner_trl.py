@@ -33,10 +33,12 @@ def measure(model: str, shape: str, device: str, steps: int, warmup: int, *, lig
     import torch
     from datasets import Dataset
     from datasets.table import InMemoryTable
+    from torch.nn.utils.rnn import pad_sequence
     from transformers import TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 
-    rows, tokens = parse(shape)
+    lengths = parse(shape)
+    rows, tokens = len(lengths), max(lengths)
     cuda = device == "cuda"
 
     class Clock(TrainerCallback):
@@ -82,18 +84,19 @@ def measure(model: str, shape: str, device: str, steps: int, warmup: int, *, lig
             model=model, args=config, train_dataset=prompts,
             reward_funcs=[lambda completions, **kwargs: [0.0] * len(completions)], callbacks=[clock],
         )  # fmt: skip
-        ids = torch.from_numpy(token_ids(shape, trainer.model.config.vocab_size)).long().to(trainer.accelerator.device)
-        ones = torch.ones_like(ids)
+        parts = [torch.from_numpy(x).long() for x in token_ids(shape, trainer.model.config.vocab_size)]
+        ids = pad_sequence(parts, batch_first=True).to(trainer.accelerator.device)
+        mask = pad_sequence([torch.ones_like(x) for x in parts], batch_first=True).to(ids.device)
         trainer.batch = {
-            "prompt_ids": ids[:, :PROMPT_TOKENS], "prompt_mask": ones[:, :PROMPT_TOKENS],
-            "completion_ids": ids[:, PROMPT_TOKENS:], "completion_mask": ones[:, PROMPT_TOKENS:],
+            "prompt_ids": ids[:, :PROMPT_TOKENS], "prompt_mask": mask[:, :PROMPT_TOKENS],
+            "completion_ids": ids[:, PROMPT_TOKENS:], "completion_mask": mask[:, PROMPT_TOKENS:],
             "advantages": torch.tensor(advantages(rows), device=ids.device),
-            "num_items_in_batch": ones[:, PROMPT_TOKENS:].sum(),
+            "num_items_in_batch": mask[:, PROMPT_TOKENS:].sum(),
         }  # fmt: skip
         trainer.train()
     seconds = statistics.median(clock.took[warmup:])
     return {
-        "tokens_per_s": round(rows * tokens / seconds),
+        "tokens_per_s": round(sum(lengths) / seconds),
         "step_s": round(seconds, 4),
         "peak_gib": round(torch.cuda.max_memory_allocated() / 2**30, 2) if cuda else None,
     }

@@ -1,25 +1,30 @@
-"""The vLLM engine under a rollout's load; one JSON line.
+"""The vLLM engine under a rollout's load; one JSON line, within `--limit-s` seconds.
 
     python -m tests.benchmarks.rollout                  Qwen3-0.6B's shape, random weights, on a card
     python -m tests.benchmarks.rollout --tiny --cpu     the same on a CPU build of vLLM, to see that it runs
 
-- tokens/s of the engine's path (ids, log-probs of the distribution sampled from, versions) against bare vLLM: equal
-  lengths, other prompts of the same length (nothing comes from the prefix cache), nothing but ids asked for, on the
-  same core, in turn. `--bare llm` adds vLLM's offline `LLM.generate` in a process of its own before.
-- per transport: seconds from asking for an update to its fingerprint, per GB; seconds that generation stood still.
-  Updates land under load; every fingerprint is compared with the learner's.
+- tokens/s of the engine's path (ids, log-probs of the distribution sampled from, versions, seeds) against bare vLLM:
+  the same prompts and lengths in the same call, nothing but ids asked for, on the same core, in turn; the prefix cache
+  is emptied before each. `--bare both` adds vLLM's offline `LLM.generate`, alone on the card, if time is left for it.
+- per transport: seconds from tensors in the learner's hands to a fingerprint that is the learner's, per GB; seconds
+  that generation stood still. Updates land under load.
 - share of time in which the engine had nothing to run while episodes wait for verdicts. Verdict times are drawn
   uniformly from `--verdict-s`.
+
+Each part is told on stderr as soon as it stands; what the limit (or a SIGTERM) cuts off is named in `cut`.
 """
 
 import argparse
 import asyncio
+import contextlib
 import json
-import multiprocessing
 import os
 import random
 import shutil
+import signal
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -30,25 +35,21 @@ import torch
 from core.generation.engine import Sampling
 from core.generation.vllm_engine import VLLMEngine, VLLMSettings
 from core.weights import filesystem, ipc, nccl
+from tests.gpu.random_policy import SHAPES, in_memory, make_policy
+from tests.gpu.told import Told
 
-SHAPES = {
-    "tiny": dict(vocab_size=512, hidden_size=128, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4,
-                 num_key_value_heads=2, head_dim=32, max_position_embeddings=4096),
-    "0.6b": dict(vocab_size=151936, hidden_size=1024, intermediate_size=3072, num_hidden_layers=28,
-                 num_attention_heads=16, num_key_value_heads=8, head_dim=128, max_position_embeddings=40960),
-}  # fmt: skip
+BARS = {"share": 0.9, "paused_s": 0.3, "idle_share": 0.05}
+MAX_SEQUENCES = 256
 
 
-def make_policy(folder: Path, shape: str, dtype: torch.dtype, device: str) -> dict[str, torch.Tensor]:
-    """Random weights, saved as a model's folder; returns them by name."""
-    from transformers import Qwen3Config, Qwen3ForCausalLM
-
-    torch.manual_seed(0)
-    config = Qwen3Config(**SHAPES[shape], tie_word_embeddings=True, rope_theta=1e6, dtype=dtype)  # type: ignore[arg-type]
-    with torch.device(device):
-        model = Qwen3ForCausalLM(config).to(dtype)
-    model.save_pretrained(folder)
-    return {name: parameter.detach() for name, parameter in model.named_parameters()}
+def with_bars(found: dict[str, Any]) -> dict[str, Any]:
+    paused = [part["paused_s"] for part in found.get("updates", {}).values() if isinstance(part, dict)]
+    reached = {
+        "share": found["share"] >= BARS["share"] if "share" in found else None,
+        "paused_s": max(paused) <= BARS["paused_s"] if paused else None,
+        "idle_share": found["idle"]["idle_share"] <= BARS["idle_share"] if "idle" in found else None,
+    }
+    return {"benchmark": "rollout", **found, "bars": BARS, "reached": reached}
 
 
 def prompts(args: argparse.Namespace, seed: int) -> list[list[int]]:
@@ -62,7 +63,17 @@ def lengths(args: argparse.Namespace) -> list[int]:
     return [draw.randint(args.completion // 2, args.completion * 3 // 2) for _ in range(args.requests)]
 
 
+async def forget_prefixes(engine: VLLMEngine) -> None:
+    for _ in range(100):  # blocks of the requests that just ended are given back a little later
+        if await engine._core.reset_prefix_cache():
+            return
+        await asyncio.sleep(0.02)
+    raise SystemExit("the prefix cache could not be emptied")
+
+
 async def ours(engine: VLLMEngine, args: argparse.Namespace, seed: int) -> float:
+    await forget_prefixes(engine)
+
     async def one(number: int, prompt: list[int], tokens: int) -> int:
         done = await engine.generate(prompt, Sampling(max_new_tokens=tokens, seed=number))
         assert len(done.ids) == len(done.logprobs) == len(done.versions) == tokens
@@ -74,9 +85,12 @@ async def ours(engine: VLLMEngine, args: argparse.Namespace, seed: int) -> float
     return sum(made) / (time.perf_counter() - began)
 
 
-async def bare(core: Any, args: argparse.Namespace, seed: int) -> float:
+async def bare(engine: VLLMEngine, args: argparse.Namespace, seed: int) -> float:
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
+
+    await forget_prefixes(engine)
+    core = engine._core
 
     async def one(number: int, prompt: list[int], tokens: int) -> int:
         params = SamplingParams(
@@ -93,33 +107,48 @@ async def bare(core: Any, args: argparse.Namespace, seed: int) -> float:
     return sum(made) / (time.perf_counter() - began)
 
 
-def bare_llm(folder: str, args: argparse.Namespace, out: Any) -> None:
-    """vLLM's offline path in a process of its own, which gives the card back when it ends."""
+def bare_llm(folder: str, args: argparse.Namespace) -> None:
+    """vLLM's offline path, in a process of its own; prints its best tokens/s."""
     from vllm import LLM, SamplingParams
 
     llm = LLM(
-        model=folder, skip_tokenizer_init=True, dtype=args.dtype, max_model_len=args.context, max_num_seqs=256,
-        gpu_memory_utilization=args.gpu_memory, enforce_eager=args.eager,
+        model=folder, skip_tokenizer_init=True, dtype=args.dtype, max_model_len=args.context,
+        max_num_seqs=MAX_SEQUENCES, gpu_memory_utilization=args.gpu_memory, enforce_eager=args.eager,
     )  # fmt: skip
     rates = []
-    for seed in (100, 101, 102):
-        asked = [{"prompt_token_ids": prompt} for prompt in prompts(args, seed)]
+    for seed in range(args.repeats + 1):
+        asked = [{"prompt_token_ids": prompt} for prompt in prompts(args, 10 + seed)]
         params = [
             SamplingParams(max_tokens=n, temperature=1.0, ignore_eos=True, detokenize=False) for n in lengths(args)
         ]
         began = time.perf_counter()
         made = llm.generate(asked, params, use_tqdm=False)
         rates.append(sum(len(m.outputs[0].token_ids) for m in made) / (time.perf_counter() - began))
-    out.put(max(rates))
+    print(json.dumps({"bare_llm_tokens_per_s": round(max(rates), 1)}), flush=True)
+
+
+def run_bare_llm(folder: Path, report: Told) -> float | None:
+    """None when it was not over in time."""
+    words = [sys.executable, "-m", "tests.benchmarks.rollout", *sys.argv[1:], "--llm-folder", str(folder)]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        told, _ = process.communicate(timeout=max(1.0, report.left_s - 5))
+        return float(json.loads(told.strip().splitlines()[-1])["bare_llm_tokens_per_s"])
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 async def updates(
-    engine: VLLMEngine, args: argparse.Namespace, weights: dict[str, torch.Tensor], folder: Path
-) -> dict[str, Any]:
+    engine: VLLMEngine, args: argparse.Namespace, weights: dict[str, torch.Tensor], folder: Path, report: Told
+) -> None:
     """Every transport, `--updates` times each, under load."""
-    found: dict[str, Any] = {}
     stop = asyncio.Event()
     size_gb = sum(tensor.numel() * tensor.element_size() for tensor in weights.values()) / 1e9
+    report.add(updates={"gb": round(size_gb, 4)})
 
     async def load(number: int) -> None:
         draw = random.Random(number)
@@ -132,7 +161,7 @@ async def updates(
     def changed() -> list[tuple[str, torch.Tensor]]:
         return [(name, tensor + 0.001 * version) for name, tensor in weights.items()]
 
-    async def measure(name: str, publish: Any, after: Any = lambda: None) -> None:
+    async def measure(name: str, publish: Any) -> None:
         nonlocal version
         ready, still, publishing = [], [], []
         for _ in range(args.updates):
@@ -142,20 +171,19 @@ async def updates(
             source, fingerprint = await asyncio.to_thread(publish, version, tensors)
             publishing.append(time.perf_counter() - began)
             began = time.perf_counter()
-            got = await engine.load_weights(source, version)
+            await engine.load_weights(source, version, fingerprint)
             ready.append(time.perf_counter() - began)
             still.append(engine.pauses[-1])
-            if got != fingerprint:
-                raise SystemExit(f"{name}: the engine holds {got}, the learner published {fingerprint}")
             await asyncio.sleep(args.between_s)
-        await asyncio.to_thread(after)
-        found[name] = {
+        whole = statistics.median(a + b for a, b in zip(publishing, ready, strict=True))
+        report.add(updates={name: {
             "paused_s": round(max(still), 4),
             "paused_s_all": [round(s, 4) for s in still],
-            "ready_s": round(statistics.median(ready), 4),
-            "publish_s": round(statistics.median(publishing), 4),
-            "s_per_gb": round(statistics.median(ready) / size_gb, 4),
-        }
+            "ready_s_all": [round(s, 4) for s in ready],
+            "publish_s_all": [round(s, 4) for s in publishing],
+            "s_per_gb": round(whole / size_gb, 4),
+            "receive_s_per_gb": round(statistics.median(ready) / size_gb, 4),
+        }})  # fmt: skip
 
     def to_folder(version: int, tensors: list[tuple[str, torch.Tensor]]) -> tuple[str, str]:
         on_host = ((name, tensor.cpu()) for name, tensor in tensors)
@@ -163,20 +191,27 @@ async def updates(
         return str(filesystem.version_folder(folder / "weights", version)), manifest.fingerprint
 
     running = [asyncio.create_task(load(number)) for number in range(args.in_flight)]
-    await asyncio.sleep(args.between_s)
-    await measure("filesystem", to_folder)
-    if not args.cpu:
-        publisher = ipc.Publisher(folder / "ipc", device=torch.device("cuda:0"))
-        await measure("ipc", lambda v, t: _named(publisher.publish(v, t)))
-    if args.cpu or torch.cuda.device_count() > 1:
-        device = torch.device("cpu" if args.cpu else "cuda:1")
-        sender = nccl.Sender("127.0.0.1", device=device, join_s=0.02)
-        await measure("gloo" if args.cpu else "nccl", lambda v, t: _named(sender.offer(v, t)), sender.close)
-        if sender.failures:
-            raise SystemExit(f"hand-over failed: {sender.failures[0]}")
-    stop.set()
-    await asyncio.gather(*running)
-    return {"gb": round(size_gb, 4), "spans_differed": engine.spans_differed, **found}
+    sender: nccl.Sender | None = None
+    try:
+        await asyncio.sleep(args.between_s)
+        if not args.cpu:
+            publisher = ipc.Publisher(folder / "ipc", device=torch.device("cuda:0"))
+            await measure("ipc", lambda v, t: _named(publisher.publish(v, t)))
+        await measure("filesystem", to_folder)
+        if args.cpu or torch.cuda.device_count() > 1:
+            device = torch.device("cpu" if args.cpu else "cuda:1")
+            sender = nccl.Sender("127.0.0.1", device=device, join_s=0.02)
+            await measure("gloo" if args.cpu else "nccl", lambda v, t: _named(sender.offer(v, t)))
+            if sender.failures:
+                raise SystemExit(f"hand-over failed: {sender.failures[0]}")
+        report.add(updates={"spans_differed": engine.spans_differed})
+    finally:
+        stop.set()
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        if sender is not None:
+            await asyncio.to_thread(sender.close)
 
 
 def _named(published: Any) -> tuple[str, str]:
@@ -222,57 +257,70 @@ async def idle_share(engine: VLLMEngine, args: argparse.Namespace) -> dict[str, 
     }
 
 
-async def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    weights = make_policy(
-        folder / "policy", args.shape, getattr(torch, args.dtype), "cpu" if args.cpu else "cuda"
+async def rates(engine: VLLMEngine, args: argparse.Namespace, report: Told) -> None:
+    """Ours and bare in turn, each pair with the same prompts."""
+    await ours(engine, args, 1)
+    made: dict[str, list[float]] = {"ours": [], "bare": []}
+    for repeat in range(args.repeats):
+        calls = [("bare", bare), ("ours", ours)]
+        for name, call in calls if repeat % 2 == 0 else calls[::-1]:
+            made[name].append(await call(engine, args, 10 + repeat))
+        report.add(
+            tokens_per_s=round(statistics.median(made["ours"]), 1),
+            bare_tokens_per_s=round(statistics.median(made["bare"]), 1),
+            share=round(statistics.median(made["ours"]) / statistics.median(made["bare"]), 4),
+            shares=[round(o / b, 4) for o, b in zip(made["ours"], made["bare"], strict=True)],
+        )
+
+
+async def measure(args: argparse.Namespace, folder: Path, report: Told) -> None:
+    made = await asyncio.to_thread(
+        make_policy, folder / "policy", args.shape, getattr(torch, args.dtype), "cpu" if args.cpu else "cuda"
     )  # fmt: skip
-    result: dict[str, Any] = {}
-    if args.bare == "llm":
-        context = multiprocessing.get_context("spawn")
-        out = context.Queue()
-        process = context.Process(target=bare_llm, args=(str(folder / "policy"), args, out))
-        process.start()
-        result["bare_llm_tokens_per_s"] = round(await asyncio.to_thread(out.get), 1)
-        process.join()
     began = time.perf_counter()
     engine = VLLMEngine(
         str(folder / "policy"), dtype=args.dtype, context_tokens=args.context,
-        settings=VLLMSettings(eager=args.eager, gpu_memory=args.gpu_memory, max_sequences=256),
+        settings=VLLMSettings(eager=args.eager, gpu_memory=args.gpu_memory, max_sequences=MAX_SEQUENCES),
     )  # fmt: skip
-    await engine.start()
-    result["start_s"] = round(time.perf_counter() - began, 1)
+    report.add(made_policy=True)
     try:
-        rates: dict[str, list[float]] = {"ours": [], "bare": []}
-        await ours(engine, args, 1)
-        for repeat in range(args.repeats):
-            rates["bare"].append(await bare(engine._core, args, 10 + repeat))
-            rates["ours"].append(await ours(engine, args, 20 + repeat))
-        result["tokens_per_s"] = round(statistics.median(rates["ours"]), 1)
-        result["bare_tokens_per_s"] = round(statistics.median(rates["bare"]), 1)
-        result["ratio"] = round(statistics.median(o / b for o, b in zip(rates["ours"], rates["bare"], strict=True)), 4)
-        result["idle"] = await idle_share(engine, args)
-        result["updates"] = await updates(engine, args, weights, folder)
+        await engine.start()
+        report.add(start_s=round(time.perf_counter() - began, 1))
+        await rates(engine, args, report)
+        await updates(engine, args, made, folder, report)
+        report.add(idle=await idle_share(engine, args))
     finally:
         await engine.stop()
-    return result
+    if args.bare == "both":
+        made.clear()
+        if not args.cpu:
+            torch.cuda.empty_cache()
+        if found := await asyncio.to_thread(run_bare_llm, folder / "policy", report):
+            report.add(
+                bare_llm_tokens_per_s=found, share_of_llm=round(report.found["tokens_per_s"] / found, 4)
+            )  # fmt: skip
+        else:
+            report.add(cut="bare LLM.generate: not over in time")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tiny", action="store_true", help="a model of 0.3 M parameters and a short load")
     parser.add_argument("--cpu", action="store_true")
+    parser.add_argument("--limit-s", type=float, default=235.0)
     parser.add_argument("--requests", type=int, default=0, help="0: 256, tiny 16")
     parser.add_argument("--prompt", type=int, default=0, help="tokens; 0: 512, tiny 32")
     parser.add_argument("--completion", type=int, default=0, help="mean tokens; 0: 512, tiny 32")
     parser.add_argument("--in-flight", type=int, default=0, help="episodes; 0: 64, tiny 8")
     parser.add_argument("--updates", type=int, default=4, help="per transport")
     parser.add_argument("--between-s", type=float, default=0.5, help="between two updates")
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--idle-window-s", type=float, default=15.0)
     parser.add_argument("--verdict-s", type=float, nargs=2, default=(0.3, 3.0))
     parser.add_argument("--gpu-memory", type=float, default=0.6)
     parser.add_argument("--eager", action="store_true", help="no CUDA graphs")
-    parser.add_argument("--bare", choices=("core", "llm"), default="core")
+    parser.add_argument("--bare", choices=("core", "both"), default="core")
+    parser.add_argument("--llm-folder", default="", help=argparse.SUPPRESS)
     args = parser.parse_args()
     args.shape = "tiny" if args.tiny else "0.6b"
     args.dtype = "float32" if args.cpu else "bfloat16"
@@ -286,18 +334,28 @@ def main() -> None:
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
-    memory = Path("/dev/shm")
-    folder = Path(tempfile.mkdtemp(prefix="rollout-", dir=memory if memory.is_dir() else None))
+    os.environ.setdefault("VLLM_USE_FLASHINFER_SAMPLER", "0")
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    if args.llm_folder:
+        bare_llm(args.llm_folder, args)
+        return
+    report = Told(args.limit_s, line=with_bars)
+    folder = Path(tempfile.mkdtemp(prefix="rollout-", dir=in_memory(8.0)))
+    report.at_end(lambda: shutil.rmtree(folder, ignore_errors=True))
     try:
         import vllm
 
-        found = asyncio.run(measure(args, folder))
-        device = "cpu" if args.cpu else torch.cuda.get_device_name(0)
-        print(json.dumps({"benchmark": "rollout", "device": device, "vllm": vllm.__version__, "shape": args.shape,
-                          "requests": args.requests, "prompt": args.prompt, "completion": args.completion,
-                          "in_flight": args.in_flight, **found}))  # fmt: skip
+        report.add(
+            device="cpu" if args.cpu else torch.cuda.get_device_name(0), vllm=vllm.__version__, torch=torch.__version__,
+            shape=args.shape, requests=args.requests, prompt=args.prompt, completion=args.completion,
+            in_flight=args.in_flight, folder=str(folder.parent),
+        )  # fmt: skip
+        asyncio.run(measure(args, folder, report))
+    except BaseException as error:
+        report.add(cut=f"{type(error).__name__}: {error}")
+        raise
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        report.finish()
 
 
 if __name__ == "__main__":

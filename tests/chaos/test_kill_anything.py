@@ -28,6 +28,7 @@ OVERRIDES = [
     "tasks.train=[{kind='composed', count=8, seed=11, split='train'}]",
     "bus.beat_s=1",
     "bus.dead_after_s=6",
+    "judge.workers=1",
 ]
 
 

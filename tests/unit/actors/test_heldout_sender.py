@@ -25,6 +25,7 @@ from core.evaluation.verdict import Verdict
 from core.flow.chain import GroupOutcome
 from core.record import heldout, reading
 from core.run_folder import RunFolder
+from tests.simulation import quick_time
 
 SAMPLES = 2
 TASKS = 3
@@ -195,12 +196,8 @@ def episode(request, index, score):
     return Episode(group_id=request.group_id, index=index, task_id=request.task.task_id, turns=(turn,), end="max_turns")
 
 
-def run(coroutine, timeout_s=40):
-    async def bounded():
-        async with asyncio.timeout(timeout_s):
-            return await coroutine
-
-    return asyncio.run(bounded())
+def run(coroutine):
+    return quick_time.run(coroutine, limit_s=60)
 
 
 def test_a_training_run_is_evaluated_and_its_account_holds(tmp_path):

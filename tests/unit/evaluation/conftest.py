@@ -1,11 +1,10 @@
 """What the tests of the room share: judges, one task, and a right answer to it into which things can be put."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from right_answer import TASK, candidate
-from shared_judges import LEVELS, Judges
+from shared_judges import Judges
 from workbench import Bench
 
 from core.evaluation.judge import Judge
@@ -14,11 +13,8 @@ from core.tasks.task import Task
 
 
 @pytest.fixture(scope="session")
-def judges(request: pytest.FixtureRequest) -> Iterator[Judges]:
-    """Those that the chosen tests ask for."""
-    here = Path(__file__).parent
-    wanted = {name for item in request.session.items if here in item.path.parents for name in item.fixturenames}
-    shared = Judges(wanted | set(LEVELS.values() if "outcomes" in wanted else ()))
+def judges() -> Iterator[Judges]:
+    shared = Judges()
     yield shared
     shared.stop()
 

@@ -1,4 +1,4 @@
-"""Judges that all files of the room share: a zygote takes seconds to start. All start side by side."""
+"""Judges that all files of the room share in one process: a zygote takes seconds to start."""
 
 import functools
 import os
@@ -40,24 +40,24 @@ def _make(name: str) -> Judge:
 
 
 class Judges:
-    """name -> a judge that is ready. `judge` has this machine's strongest walls; `basic` and `sibling` the weaker;
-    `user_namespace` those of an evaluator that is not root; `compiling` builds for cuda:90 as well."""
+    """name -> a judge that is ready, started when it is first asked for. `judge` has this machine's strongest walls;
+    `basic` and `sibling` the weaker; `user_namespace` those of an evaluator that is not root; `compiling` builds for
+    cuda:90 as well."""
 
-    NAMES = ("judge", "basic", "sibling", "user_namespace", "compiling")
+    def __init__(self) -> None:
+        self._made: dict[str, Judge] = {}
 
-    def __init__(self, names: set[str]) -> None:
-        """`names` are started now, others when they are asked for."""
-        self._made = {name: _make(name) for name in self.NAMES if name in names}
-        for one in self._made.values():
-            one.start()
+    def begin(self, *names: str) -> None:
+        """Start these side by side, without waiting for them."""
+        for name in names:
+            if name not in self._made:
+                self._made[name] = _make(name)
+                self._made[name].start()
 
     def __getitem__(self, name: str) -> Judge:
-        if name not in self._made:
-            self._made[name] = _make(name)
-            self._made[name].start()
-        one = self._made[name]
-        one.wait_ready()
-        return one
+        self.begin(name)
+        self._made[name].wait_ready()
+        return self._made[name]
 
     def stop(self) -> None:
         for one in self._made.values():

@@ -1,13 +1,15 @@
 """CUDA C++ candidates without a GPU: recorded where they are imported, compiled by nvcc, never run."""
 
 import sys
-from types import ModuleType
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
+import torch
 
-from core.evaluation import cuda_capture, cuda_source, sandbox
+from core.evaluation import cuda_capture, cuda_child, cuda_source, sandbox
 from core.evaluation.cuda_source import Extension
 from core.evaluation.cuda_stage import CudaStage
 from core.evaluation.findings import feedback_text
@@ -202,11 +204,51 @@ load_inline("x", "void f();", cuda_sources="void f() {}", functions=["f"], no_im
     assert judge(stage, source).finding.category == "no_kernel"
 
 
+OWN_HEADERS = {
+    "ATen/core/Tensor.h": """#pragma once
+namespace at {
+enum ScalarType { kByte, kChar, kShort, kInt, kLong, kHalf, kFloat, kDouble };
+constexpr int in_few = 1;
+}""",
+    "ATen/Dispatch.h": "",
+    "c10/util/Exception.h": "",
+    "torch/types.h": "#include <ATen/core/Tensor.h>\nnamespace torch { using namespace at; constexpr int in_all = 1; }",
+}
+"""Headers with the names of torch's, which cost a second instead of thirty."""
+
+
 @needs_nvcc
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_torch_headers_few_or_all(stage: CudaStage) -> None:
-    source = """
+@pytest.mark.parametrize(
+    ("code", "wanted"),
+    [
+        ("torch::in_few", [("few", True, True)]),
+        ("torch::in_all", [("few", False, False), ("all", True, True)]),
+        ("torch::in_none", [("few", False, False), ("all", False, True)]),
+        ("in_no_header", [("few", False, True)]),
+        ("1; // py::object", [("all", True, True)]),
+    ],
+)
+def test_all_headers_are_tried_where_few_may_be_the_reason(
+    tmp_path: Path, code: str, wanted: list[tuple[str, bool, bool]]
+) -> None:
+    tools = find_toolchain()
+    assert not isinstance(tools, str)
+    include, work = tmp_path / "include", tmp_path / "work"
+    work.mkdir()
+    for name, text in OWN_HEADERS.items():
+        (include / name).parent.mkdir(parents=True, exist_ok=True)
+        (include / name).write_text(text)
+    command = [tools.nvcc, "-cubin", "-arch=sm_90", "-std=c++20", "-ccbin", tools.cxx, "-o", "out.cubin"]
+    text = f"#include <torch/types.h>\n__global__ void k(int* out) {{ *out = {code}\n; }}"
+    folders = [str(include)]
+    job = {"cuda": [{"file": "k.cu", "text": text, "command": command}], "includes": folders, "headers": folders}
+    sent: list[dict[str, Any]] = []
+    cuda_child.run(job, SimpleNamespace(send=sent.append), str(work))  # type: ignore[arg-type]
+    answers = [(frame["headers"], frame["code"] == 0, frame["final"]) for frame in sent if "code" in frame]
+    assert answers == wanted, sent
+
+
+WITH_TORCH = """
 from torch.utils.cpp_extension import load_inline
 cuda = '''
 __global__ void k(const float* x, float* out, int n) {
@@ -222,7 +264,20 @@ torch::Tensor copy(torch::Tensor x) {
 '''
 load_inline("x", "torch::Tensor copy(torch::Tensor x);", cuda_sources=cuda, functions=["copy"])
 """
-    assert judge(stage, source).compiled
-    wrong = judge(stage, source.replace("torch::empty_like", "torch::empty_likee"))
+
+
+@needs_nvcc
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_tensor_of_torch_compiles_with_few_headers(stage: CudaStage) -> None:
+    assert judge(stage, WITH_TORCH).compiled
+
+
+@needs_nvcc
+@pytest.mark.gpu  # not for the GPU's sake: 40 s of compilers, which `make test` does not spend
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a machine for GPU tests")
+@pytest.mark.timeout(600)
+def test_a_wrong_name_of_torch_is_told_after_all_headers(stage: CudaStage) -> None:
+    wrong = judge(stage, WITH_TORCH.replace("torch::empty_like", "torch::empty_likee"))
     assert 'namespace "torch" has no member "empty_likee"' in wrong.finding.headline
     assert "empty_likee" in wrong.finding.code

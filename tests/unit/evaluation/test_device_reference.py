@@ -42,6 +42,14 @@ def test_the_scale_of_parts_is_that_of_the_whole():
     assert found == pytest.approx(scale_of(torch.relu(inputs[0][0].double()) * 2), rel=1e-9)
 
 
+@pytest.mark.parametrize("body", ["torch.where(x > 9, x / 0, x)", "torch.where(x > 9, float('nan'), x)", "x + 0"])
+def test_the_scale_is_that_of_the_finite_elements(body):
+    reference, inputs = _reference(body, 512)
+    (found,) = device_compare.scales(reference, inputs)
+    wanted = reference._run(inputs, True, True)[0]
+    assert found == pytest.approx(scale_of(wanted[torch.isfinite(wanted)]), rel=1e-9)
+
+
 @pytest.mark.parametrize("part", [512, 1 << 20])
 @pytest.mark.parametrize(("off", "right"), [(1e-7, True), (1e-2, False), (float("nan"), False)])
 def test_one_wrong_element_is_found_in_parts_and_whole(part, off, right):

@@ -1,11 +1,39 @@
 """What the GPU benchmark makes of its readings, and how tasks are handed out."""
 
+import math
 import multiprocessing
 import threading
 
 import pytest
 
 from tests.benchmarks import gpu_workers, judge_gpu
+
+
+class _Clock:
+    """A clock that each call of the usual way moves on."""
+
+    def __init__(self):
+        self.now_s = 0.0
+
+    def monotonic(self):
+        return self.now_s
+
+
+def test_past_the_budget_wrong_huge_candidates_alone_are_counted_and_not_run(monkeypatch, tmp_path):
+    clock, ran = _Clock(), []
+
+    def one(name, side, path, trials, huge):
+        clock.now_s += 8.0
+        ran.append((name, side))
+        return {"task": name, "side": side, "wall_s": 8.0, "setup_s": 2.0, "trial_s": 1.0}
+
+    monkeypatch.setattr(judge_gpu, "_naive_one", one)
+    monkeypatch.setattr(judge_gpu, "time", clock)
+    found = judge_gpu.naive(1, 100.0, tmp_path)
+    assert len(found) == 24
+    wrong_huge = {(name, "wrong") for name in gpu_workers.CLASSES["huge"]}
+    assert set(ran) == {(one["task"], one["side"]) for one in found} - wrong_huge
+    assert all(one["counted"] == judge_gpu.CORRECTNESS for one in found if (one["task"], one["side"]) in wrong_huge)
 
 
 def _one(task, side, wall_s, kind):
@@ -33,6 +61,14 @@ def test_a_wrong_candidate_that_was_not_run_is_counted_from_its_right_one():
     right = {"task": "huge_relu", "side": "right", "wall_s": 99.0, "setup_s": 2.0, "trial_s": 10.0}
     found = judge_gpu._counted("huge_relu", [right])
     assert (found["wall_s"], found["counted"]) == (52.0, judge_gpu.CORRECTNESS)
+
+
+@pytest.mark.parametrize(
+    ("card_gb", "workers", "wanted"),
+    [(84.0, 8, 2), (84.0, 4, 2), (84.0, 3, 3), (150.0, 8, 3), (150.0, 1, 3), (24.0, 8, 1), (math.inf, 8, 3)],
+)
+def test_as_many_huge_tasks_at_once_as_the_card_holds(card_gb, workers, wanted):
+    assert judge_gpu.huge_that_fit(card_gb, workers) == wanted
 
 
 @pytest.mark.parametrize(("workers", "huge_at_once"), [(1, 1), (3, 1), (4, 2), (6, 3)])

@@ -52,6 +52,22 @@ class ModelNew(torch.nn.Module):
         return extension.scale(x)
 '''
 
+WITHOUT_TORCH = '''
+from torch.utils.cpp_extension import load_inline
+CUDA = """
+__global__ void scale_kernel(const float* x, float* out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = x[i] * factor;
+}
+void scale(long x, long out, long n) { scale_kernel<<<n / 256, 256>>>((const float*)x, (float*)out, n); }
+"""
+load_inline(
+    name="scale", cpp_sources="void scale(long x, long out, long n);", cuda_sources=CUDA, functions=["scale"],
+    no_implicit_headers=True,
+)
+'''
+"""nvcc fails at once, while g++ has torch's headers before it, for twenty seconds: nobody waits for them."""
+
 
 @pytest.fixture(scope="module")
 def zygote():
@@ -129,17 +145,21 @@ def test_a_ghost_run_that_raises_says_nothing(zygote, task) -> None:
 needs_nvcc = pytest.mark.skipif(not nvcc.find_nvcc(), reason="needs nvcc")
 
 
-@needs_nvcc
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_compilers_message_and_the_candidates_line(zygote) -> None:
-    tools = cuda_tools.find("cuda:0", "sm_90", wall_s=400.0)
-    source = EXTENSION.replace("FACTOR", "factor")
-    begun(zygote, tools)
+def told(zygote, source):
+    """What the judge makes of an extension that does not compile."""
+    begun(zygote, cuda_tools.find("cuda:0", "sm_90", wall_s=400.0))
     with pytest.raises(ChildFailed) as failed:
         zygote.ask("import", source)
     assert failed.value.error is not None
-    finding = cuda_on_gpu.finding(failed.value.error, source)
+    found = cuda_on_gpu.finding(failed.value.error, source)
+    assert found is not None, failed.value.error
+    return found
+
+
+@needs_nvcc
+@pytest.mark.timeout(600)
+def test_compilers_message_and_the_candidates_line(zygote) -> None:
+    finding = told(zygote, WITHOUT_TORCH)
     assert finding is not None and finding.category == "compile_error"
     assert 'identifier "factor" is undefined' in finding.headline
     assert finding.code == "if (i < n) out[i] = x[i] * factor;"
@@ -153,6 +173,8 @@ def test_extension_is_built_inside_the_walls(zygote) -> None:
     begun(zygote, cuda_tools.find("cuda:0", "sm_90", wall_s=400.0))
     zygote.ask("import", EXTENSION.replace("FACTOR", "2.0f"))
     zygote.ask("construct", ["list", [["list", []], ["dict", {}]]])
+    finding = told(zygote, EXTENSION.replace("FACTOR", "factor"))
+    assert finding is not None and finding.code == "if (i < n) out[i] = x[i] * factor;"
 
 
 def test_other_failures_are_not_the_compilers() -> None:

@@ -1,5 +1,6 @@
 """Who measures sees other processes' first calls, those that are over too."""
 
+import fcntl
 import multiprocessing
 import tempfile
 import threading
@@ -7,8 +8,9 @@ import time
 
 import pytest
 
-from core.evaluation import gpu_lease
+from core.evaluation import draws, gpu_lease, shapes
 from core.evaluation.gpu_lease import Watch, first_call, lease
+from core.evaluation.gpu_task import GpuTask
 
 
 @pytest.fixture(autouse=True)
@@ -105,3 +107,63 @@ def test_who_compares_lets_those_go_first_who_wait_to_measure():
         order.append("second part")
     measuring.join(10)
     assert order == ["first part", "measured", "second part"]
+
+
+def _is_free():
+    """Whether somebody could measure now."""
+    with open(gpu_lease._path("cpu"), "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
+def test_work_on_the_cpu_alone_keeps_nobody_from_measuring():
+    with lease("cpu") as held:
+        assert not _is_free()
+        with pytest.raises(ValueError, match="its own"), held.aside():
+            assert _is_free()
+            raise ValueError("its own")
+        assert not _is_free()
+    assert _is_free()
+
+
+SOURCE = """
+import torch
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(64))
+    def forward(self, x):
+        return x * self.weight
+def get_inputs():
+    return [torch.rand(8, 64)]
+def get_init_inputs():
+    return []
+"""
+
+
+def test_a_task_is_compiled_and_its_parameters_are_drawn_while_others_may_measure(monkeypatch):
+    seen = []
+
+    def watched(module, name):
+        original = getattr(module, name)
+
+        def looked(*arguments, **named):
+            seen.append((name, _is_free()))
+            return original(*arguments, **named)
+
+        monkeypatch.setattr(module, name, looked)
+
+    watched(shapes, "namespace_with")
+    watched(draws, "perturbed")
+    with lease("cpu") as held:
+        task = GpuTask(SOURCE, "t", "full", "cpu", aside=held.aside)
+        assert seen == [("namespace_with", True), ("perturbed", True)] and not _is_free()
+        with task.yielding(held.aside):
+            task.renew_state()
+        assert seen[2:] == [("perturbed", True)] and not _is_free()
+        task.renew_state()  # of nobody who said that the lease may go
+        assert seen[3:] == [("perturbed", False)]
+    task.close()

@@ -84,6 +84,7 @@ def test_every_part_of_a_measurement_is_in_the_key(stage, known):
         "torch",
         "triton",
         "cuda",
+        "packages",
         "protocol",
     ]
     assert all(set(key) == set(names) for key in keys)

@@ -4,7 +4,12 @@ import asyncio
 
 import pytest
 
-from core.evaluation import cuda_on_gpu, gpu_health, pool, worker
+from actors.fault_book import FaultBook
+from actors.gateway import RunJudging
+from actors.pool_judging import PoolJudging
+from configs.load import load
+from core.clock import SystemClock
+from core.evaluation import cuda_on_gpu, gpu_health, pool, waits, worker
 from core.evaluation.gpu_clock import GpuSettings
 from core.evaluation.settings import JudgeSettings
 from core.evaluation.verdict import Verdict
@@ -61,10 +66,47 @@ def test_a_worker_that_lost_its_context_is_started_again(losses, kind):
 
 
 def test_an_answer_may_take_what_its_parts_may_take():
-    assert (cuda_on_gpu.WALL_S, GpuSettings().baseline_wall_s) == (pool.BUILD_S, pool.BASELINE_S)
+    tools = cuda_on_gpu.Tools(nvcc="", cxx="", arch="", includes=[], headers=[], libraries=[])
     gpu = {"device_class": "gpu", "speed": "measured"}
-    eager = pool.longest_s(JudgeSettings(**gpu))
-    both = pool.longest_s(JudgeSettings(**gpu, baseline="compile", baselines=("eager", "compile", "max-autotune")))
-    least_s = gpu_health.WAIT_S + gpu_health.ATTEMPTS * (JudgeSettings().gpu_wall_s + cuda_on_gpu.WALL_S)
-    assert least_s < eager and both == eager + 2 * pool.BASELINE_S
-    assert pool.longest_s(JudgeSettings()) < 900
+    eager = waits.longest_s(JudgeSettings(**gpu))
+    both = waits.longest_s(JudgeSettings(**gpu, baseline="compile", baselines=("eager", "compile", "max-autotune")))
+    least_s = gpu_health.WAIT_S + gpu_health.ATTEMPTS * (JudgeSettings().gpu_wall_s + tools.wall_s)
+    assert least_s < eager and both == eager + 2 * GpuSettings().baseline_wall_s
+    assert waits.longest_s(JudgeSettings()) < 900
+
+
+SETTINGS = [
+    JudgeSettings(),
+    JudgeSettings(wall_s=400.0, retries=0),
+    JudgeSettings(device_class="gpu", speed="measured"),
+    JudgeSettings(device_class="gpu", speed="measured", gpu_wall_s=900.0, baselines=("eager", "max-autotune")),
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_who_waits_for_a_verdict_waits_as_long_as_the_pool_does_for_its_worker(settings):
+    asked = []
+
+    class Told(_Worker):
+        async def ask(self, request, timeout_s):
+            asked.append(timeout_s)
+            return PASS
+
+    judging = PoolJudging(settings, 1, FaultBook(threshold=1))
+    one = Told(settings, [worker.Answer(verdict=PASS)])
+    judging._pool._workers = [one]
+    judging._pool._free.put_nowait(one)
+    assert asyncio.run(judging.verdict(TASK, "", "k", None))[0] == PASS
+    assert asked == [judging._timeout_s] == [waits.longest_s(settings)]
+    assert PoolJudging(settings, 1, FaultBook(threshold=1), timeout_s=7.0)._timeout_s == 7.0
+
+
+def test_a_runs_gateway_waits_as_long_as_its_evaluators_may_take(tmp_path):
+    text = '[model]\npath = "m"\n[judge]\ndevice_class = "h100"\nspeed = "measured"\nbaseline = "compile"\n{}'
+    for more, wanted in (
+        ("", waits.longest_s(SETTINGS[2]) + waits.BASELINE_S),
+        ("[gateway]\nverdict_timeout_s = 9", 9),
+    ):
+        (tmp_path / "run.toml").write_text(text.format(more))
+        judging = RunJudging(load(str(tmp_path / "run.toml"), []), None, FaultBook(threshold=1), SystemClock())
+        assert judging._timeout_s == wanted

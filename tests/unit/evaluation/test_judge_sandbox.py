@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from shared_judges import Judges
-from test_hostile import descendants, folders, shared
+from test_hostile import added, descendants, folders, shared
 
 from core.evaluation import sandbox
 from core.evaluation.judge import Judge
@@ -236,4 +236,4 @@ def test_a_killed_owner_takes_everything_along(owner: subprocess.Popen[str]) -> 
     owner.kill()
     assert not _ended(everything)
     owner.wait()
-    assert not folders(f"kernelmill-judge-{owner.pid}-*") and shared() == memory
+    assert not folders(f"kernelmill-judge-{owner.pid}-*") and added(memory) == (set(), False)

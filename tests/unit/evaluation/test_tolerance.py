@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from core.evaluation import compare
 from core.evaluation.expected import Built, built, forward
-from core.evaluation.tolerance import Expected, bound, surviving, surviving_each
+from core.evaluation.tolerance import Expected, bound, scale_of, surely_close, surviving, surviving_each
 
 SEEDS = st.integers(0, 2**31)
 
@@ -206,3 +206,21 @@ def test_surviving_counts_right_elements(seed: int, kept: int) -> None:
     got[kept:] = math.nan
     assert surviving_each(expected, [got, got[:50]]) == [pytest.approx(kept / 100), 0.0]
     assert surviving(expected, [got, exact.float()]) == 1.0
+
+
+@given(
+    SEEDS, st.sampled_from([torch.float32, torch.float16, torch.bfloat16]), st.floats(-7.0, 1.0), st.floats(-3.0, 3.0),
+    st.sampled_from([None, math.nan, math.inf, -math.inf]), st.booleans(),
+)  # fmt: skip
+def test_the_short_way_accepts_nothing_that_the_bound_refuses(seed, dtype, error, offset, odd, odd_wanted) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    exact = torch.randn(400, generator=generator, dtype=torch.float64) + offset
+    scale = scale_of(exact)
+    native = exact.to(dtype)
+    got = (exact + 10**error * torch.randn(400, generator=generator, dtype=torch.float64)).to(dtype)
+    if odd is not None:
+        (exact if odd_wanted else got)[17] = odd
+    if surely_close(got, exact, dtype, scale[2]):
+        assert bool(((got.double() - exact).abs() <= bound(native, exact, True, scale=scale)).all())
+    if error < -6 and dtype == torch.float32 and odd is None:
+        assert surely_close(got, exact, dtype, scale[2])

@@ -172,3 +172,9 @@ def test_tasks_that_are_no_text(tmp_path):
 )
 def test_words_that_no_command_knows(words, said):
     refused(kernelmill(*words), *said)
+
+
+def test_cards_that_this_machine_lacks(tmp_path):
+    done = kernelmill("up", recipe(tmp_path), "rollout.cards=[99]")
+    refused(done, "rollout.cards = [99] names card 99, but this machine shows ")
+    assert not (tmp_path / "runs").exists()

@@ -86,6 +86,12 @@ def test_composed_tasks_are_the_generator_s():
     assert {task.level for task in load_source(kind="composed", count=20, levels=(3,))} == {3}
 
 
+def test_an_empty_file_holds_no_task(tmp_path):
+    (tmp_path / "empty.jsonl").write_text("\n")
+    with pytest.raises(TaskError, match=r"empty.jsonl: it is empty; wanted at least one task"):
+        load_source(kind="jsonl", path=str(tmp_path / "empty.jsonl"))
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

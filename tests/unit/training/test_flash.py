@@ -60,10 +60,11 @@ def test_blocks_are_traced_twice_at_most_for_rows_of_any_size(policy_folder, lev
     monkeypatch.setattr(torch.nn.Module, "compile", lambda self, **kw: compile_(self, backend=counter, **kw))
     torch._dynamo.reset()
     fields = {"kl_coef": 0.0, "attention": "written", "activation_checkpointing": level}
+    eager = Trainer(settings_for(policy_folder, **fields))
     trainer = Trainer(settings_for(policy_folder, compile=True, **fields))
-    for count, seed in ((8, 0), (4, 1), (6, 2), (5, 3)):
+    for count, seed in ((8, 0), (4, 1), (6, 2)):  # of these sizes alone, of any, and one more
         samples = make_samples(count, seed=seed)
-        _, want = gradients(Trainer(settings_for(policy_folder, **fields)), samples)
+        _, want = gradients(eager, samples)
         _, got = gradients(trainer, samples)
         for name, grad in want.items():
             torch.testing.assert_close(got[name], grad, atol=1e-6, rtol=1e-4)
@@ -85,9 +86,11 @@ def attend(backend, lengths, q, k, v, grad):
 
 @pytest.mark.gpu
 @needs_gpu
-@pytest.mark.parametrize("backend", ["varlen", "cudnn", "auto"])
+@pytest.mark.parametrize("backend", ["varlen", "cudnn", "cudnn-repeated", "auto"])
 @pytest.mark.parametrize("lengths", [[512], [256] * 4, [1000, 13, 1, 64, 900, 870, 2], [1, 1]])
-def test_kernels_equal_attention_written_out(backend, lengths):
+def test_kernels_equal_attention_written_out(backend, lengths, monkeypatch):
+    backend, _, repeated = backend.partition("-")
+    monkeypatch.setattr(flash, "GROUPED_CUDNN", not repeated)
     g = torch.Generator("cuda").manual_seed(0)
     shapes = ((16, 128), (8, 128), (8, 128), (16, 128))
     inputs = [torch.randn(sum(lengths), *s, generator=g, device="cuda", dtype=torch.bfloat16) for s in shapes]

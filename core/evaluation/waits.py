@@ -1,0 +1,27 @@
+"""How long judging may take at most: the one place where deadlines of different rooms are added up. No torch here.
+
+A candidate's own time is in the settings. What comes on top is here and in gpu_health; whoever waits for an answer (the
+pool for its worker, a gateway for its client) takes `longest_s`, so that nobody gives up on what is still under way.
+"""
+
+from core.evaluation import gpu_health
+from core.evaluation.settings import JudgeSettings
+
+BUILD_S = 120.0
+"""For all compilers of one candidate's CUDA C++: torch's whole headers take 20 to 40 s of processor time a file."""
+BASELINE_S = 300.0
+"""For one compiled baseline, compilation and everything; once per task, GPU and version."""
+OTHERS_S = 120.0
+"""Waiting for the GPU's lease, preparing the task and comparing, in one attempt."""
+ZYGOTE_S = 60.0
+"""A zygote's restart and the task's own references, in one attempt of the CPU tier."""
+
+
+def longest_s(settings: JudgeSettings) -> float:
+    """How long a worker may take for one answer before it counts as stuck."""
+    found = (settings.retries + 1) * (settings.wall_s + settings.compile_wall_s + ZYGOTE_S) + ZYGOTE_S
+    if not settings.on_gpu:
+        return found
+    compiled = {name for name in (*settings.baselines, settings.baseline) if name != "eager"}
+    attempt_s = settings.gpu_wall_s + BUILD_S + OTHERS_S
+    return found + gpu_health.ATTEMPTS * attempt_s + BASELINE_S * len(compiled) + gpu_health.WAIT_S
