@@ -6,6 +6,10 @@
     waits for    groups_per_step complete groups inside the window
     unblocked by episodes
 
+While a step runs, episodes are fetched and the next batch is planned and packed; weights and checkpoints are written
+from snapshots of the step that made them, beside the next step (`actors.learner_stages`). Both go out in order and one
+at a time, and a checkpoint holds weights, optimizer and collector of one moment: right after its step was appended.
+
 One incarnation writes at a time. A learner that takes over reads the chain, loads the newest committed checkpoint and
 appends an `incarnation` record: what earlier incarnations trained after that checkpoint is void and comes back from
 the log. Weights, optimizer, random states, log position and all consumed group ids roll back together.
@@ -22,11 +26,11 @@ import structlog
 
 from actors.actor import Actor
 from actors.compute import MainThreadCalls
+from actors.learner_stages import Ahead, Beside, StageTimes
 from bus import facts
 from bus.broker import SequenceConflict
 from bus.messages import Policy, Step
 from core.checkpoints import store
-from core.episodes.samples import samples_of
 from core.flow.chain import Chain, GroupOutcome
 from core.flow.collector import Collector, CollectorState, Group
 from core.record.metrics import batch_metrics
@@ -56,8 +60,9 @@ class Learner(Actor):
         self._incarnation = 0
         self._outgoing = None
         self._retired = False
-        self._stage_s: dict[str, float] = {}
-        """Stage times since the last step, for the next step's metrics."""
+        self._stages = StageTimes(self.clock)
+        self._ahead = Ahead(self._take_in)
+        self._publishing, self._checkpointing = Beside(), Beside()
 
     def _new_collector(self, state: CollectorState | None = None) -> Collector:
         sampler = self.config.sampler
@@ -73,17 +78,25 @@ class Learner(Actor):
         reader = asyncio.create_task(self._follow_episodes())
         try:
             await self._publish_weights()
+            await self._publishing.free()  # generators have nothing to sample with before
             while self._step < self.config.run.steps and not self.stopping.is_set():
+                self._publishing.check()
+                self._checkpointing.check()
                 await self._reject_empty_groups()
                 groups = self._collector.ready()
                 if groups:
                     await self._train(groups)
                 else:
                     await self._wait_for_episodes(reader)
+            await self._publishing.free()
+            await self._checkpointing.free()
             if self._step >= self.config.run.steps:
                 await self._finish()
         finally:
             reader.cancel()
+            await self._publishing.end()
+            await self._checkpointing.end()
+            await asyncio.to_thread(self._ahead.close)
             if self._outgoing is not None:
                 await self._compute.call(self._outgoing.close)
             await self._compute.call(self._ranks.close)
@@ -106,6 +119,7 @@ class Learner(Actor):
         self._selection = DynamicSampling(settings, self.config.episodes.gamma)
         self._ranks = await self._compute.call(RankGroup, settings)
         self._incarnation = self._chain.incarnation + 1
+        await asyncio.to_thread(store.sweep, self.folder.checkpoints)
         checkpoint = await asyncio.to_thread(store.latest_committed, self.folder.checkpoints)
         if checkpoint is not None:
             extra = await self._compute.call(self._ranks.load, checkpoint)
@@ -117,61 +131,89 @@ class Learner(Actor):
 
     async def _follow_episodes(self) -> None:
         while True:
+            decoding = self.bus.decoding_s
             for seq, ended in await self.bus.read_episodes(self._collector.next_seq):
                 self._collector.add(seq, ended.episode, admission=ended.admission, size=ended.size)
                 self._arrived.set()
+            self._stages.add("time/fetch_s", self.bus.decoding_s - decoding)
 
     async def _wait_for_episodes(self, reader: asyncio.Task[None]) -> None:
         started = self.clock.monotonic()
         self._arrived.clear()
         waits = {asyncio.create_task(self._arrived.wait()), asyncio.create_task(self.stopping.wait())}
-        await asyncio.wait({reader, *waits}, timeout=5.0, return_when=asyncio.FIRST_COMPLETED)
+        beside = self._publishing.running | self._checkpointing.running
+        await asyncio.wait({reader, *waits, *beside}, timeout=5.0, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
             wait.cancel()
         if reader.done():
             reader.result()
-        self._took("time/wait_s", started)
+        self._stages.took("time/wait_s", started)
 
     async def _reject_empty_groups(self) -> None:
-        while outcomes := [group.outcome() for group in self._collector.rejects()] + self._dull_groups():
+        while outcomes := self._dull_groups(self._collector):
             await self._append(self._record("rejected", tuple(outcomes)))
             self._collector.consume(outcomes)
 
-    def _dull_groups(self) -> list[GroupOutcome]:
-        return self._selection.rejects(self._collector.complete()) if self._selection is not None else []
+    def _dull_groups(self, collector: Collector) -> list[GroupOutcome]:
+        """Of the groups that have nothing to train on, or nothing to teach."""
+        outcomes = [group.outcome() for group in collector.rejects()]
+        if self._selection is not None:
+            outcomes += self._selection.rejects(collector.complete())
+        return outcomes
+
+    def _take_in(self, groups: list[Group], version: int):
+        """In the thread of `Ahead`."""
+        from core.training.intake import take_in
+
+        return take_in(
+            groups,
+            version,
+            staleness_bound=self.config.staleness_bound,
+            credit=self.config.episodes.credit,
+            gamma=self.config.episodes.gamma,
+            prepare=self._ranks.prepare,
+        )
 
     async def _train(self, groups: list[Group]) -> None:
-        outcomes, samples = [], []
-        config = self.config.episodes
-        for group in groups:
-            reasons = self._stale(group)
-            for episode in group.trainable:
-                if episode.index not in reasons:
-                    found = samples_of(episode, credit=config.credit, gamma=config.gamma)
-                    samples += found
-                    if not found:
-                        reasons[episode.index] = "unscored"
-            outcomes.append(group.outcome(reasons))
-        if not samples:
-            await self._append(self._record("rejected", tuple(outcomes)))
-            self._collector.consume(outcomes)
-            return
         started = self.clock.monotonic()
         before = self._step
-        metrics = await self._compute.call(self._ranks.step, samples)
+        intake = await self._ahead.take(groups, before)
+        self._stages.took("time/prepare_exposed_s", started)
+        if intake.batch is None:
+            await self._append(self._record("rejected", intake.outcomes))
+            self._collector.consume(list(intake.outcomes))
+            return
+        self._stages.add("time/prepare_s", intake.batch.seconds)
+        started = self.clock.monotonic()
+        following = asyncio.create_task(
+            self._ahead.follow(
+                self._collector, intake.outcomes, before + 1, dull=self._dull_groups, changed=self._episodes_came
+            )
+        )
+        try:
+            metrics = await self._compute.call(self._ranks.step, intake.batch)
+        finally:
+            following.cancel()
+            await asyncio.wait({following})
+        if not following.cancelled():
+            following.result()
         if not metrics["applied"]:
             await self._refused(groups, metrics)
             return
         episodes = [episode for group in groups for episode in group.episodes.values()]
-        metrics |= batch_metrics(episodes, before, max_turns=config.max_turns)
-        metrics |= self._stage_s | {"time/learner_s": self.clock.monotonic() - started}
-        self._stage_s = {}
-        await self._append(self._record("step", tuple(outcomes), metrics))
-        self._collector.consume(outcomes)
-        log.info("step", step=self._step, reward=metrics["reward/mean"], samples=len(samples))
+        max_turns = self.config.episodes.max_turns
+        metrics |= batch_metrics(episodes, before, max_turns=max_turns, left_out=intake.left_out)
+        metrics |= {"time/wait_s": 0.0} | self._stages.read() | {"time/learner_s": self.clock.monotonic() - started}
+        await self._append(self._record("step", intake.outcomes, metrics))
+        self._collector.consume(list(intake.outcomes))
+        log.info("step", step=self._step, reward=metrics.get("reward/mean"), episodes=intake.trained)
         await self._publish_weights()
         if self._step % self.config.checkpoints.every_steps == 0 or self._step == self.config.run.steps:
             await self._write_checkpoint()
+
+    async def _episodes_came(self) -> None:
+        await self._arrived.wait()
+        self._arrived.clear()
 
     async def _refused(self, groups: list[Group], metrics: dict[str, float]) -> None:
         """The trainer refused the update (a number that is not finite, say) and changed nothing: the groups are given
@@ -181,11 +223,6 @@ class Learner(Actor):
         log.error("update refused", why=reason, groups=len(groups))
         await self._append(self._record("rejected", outcomes))
         self._collector.consume(list(outcomes))
-
-    def _stale(self, group: Group) -> dict[int, str]:
-        """Members that are older than the bound; admission and window make this empty, so that it is only a net."""
-        oldest_allowed = self._step - self.config.staleness_bound
-        return {e.index: "stale" for e in group.trainable if (e.oldest_version or 0) < oldest_allowed}
 
     # -- what leaves the learner -------------------------------------------------------------------------------------
 
@@ -212,18 +249,25 @@ class Learner(Actor):
         self._chain.feed(record)
 
     async def _publish_weights(self) -> None:
+        """Take the weights now and hand them over beside what follows."""
         started = self.clock.monotonic()
-        root = self.config.weights.folder or str(self.folder.weights)
-        folder = incarnation_folder(root, self._incarnation)
         if self.config.weights.transport != "filesystem" and self._outgoing is None:
             self._outgoing = await self._compute.call(outgoing, self.config, self._ranks.trainer)
-        manifest = await self._compute.call(self._ranks.publish, folder, self.config.weights.keep)
+        await self._publishing.free()
+        taken = await self._compute.call(self._ranks.take_weights)
+        self._stages.took("time/publish_exposed_s", started)
+        self._publishing.start(self._hand_over(taken, started))
+
+    async def _hand_over(self, taken, started: float) -> None:
+        root = self.config.weights.folder or str(self.folder.weights)
+        folder = incarnation_folder(root, self._incarnation)
+        manifest = await asyncio.to_thread(taken.publish, folder, self.config.weights.keep)
         await self.bus.put_policy(
             Policy(
                 run_id=self.bus.run_id,
-                version=self._step,
-                step=self._step,
-                folder=str(version_folder(folder, self._step)),
+                version=taken.version,
+                step=taken.version,
+                folder=str(version_folder(folder, taken.version)),
                 fingerprint=manifest.fingerprint,
                 source=manifest.source,
                 incarnation=self._incarnation,
@@ -233,32 +277,41 @@ class Learner(Actor):
         if not self._retired:
             self._retired = True
             await asyncio.to_thread(retire, root, self._incarnation)
-        seconds = self._took("time/publish_s", started)
-        await self.bus.fact(facts.WEIGHTS_PUBLISHED, version=self._step, seconds=seconds, bytes=manifest.bytes)
+        seconds = self._stages.took("time/publish_s", started)
+        await self.bus.fact(facts.WEIGHTS_PUBLISHED, version=taken.version, seconds=seconds, bytes=manifest.bytes)
 
     async def _write_checkpoint(self) -> None:
+        """Take everything now, the collector's state too, and write it beside what follows."""
         started = self.clock.monotonic()
+        await self._checkpointing.free()
         state = self._collector.state()
-        path = await self._compute.call(
-            self._ranks.save,
-            self.folder.checkpoints,
+        taken = await self._compute.call(
+            self._ranks.take_checkpoint,
             log_position=state.position,
             consumed=state.consumed,
             incarnation=self._incarnation,
             notes={"collector": msgspec.json.encode(msgspec.structs.replace(state, consumed=b"")).decode()},
         )
+        self._stages.took("time/checkpoint_exposed_s", started)
+        self._checkpointing.start(self._write(taken, started))
+
+    async def _write(self, taken, started: float) -> None:
+        path = await asyncio.to_thread(taken.write, self.folder.checkpoints)
+        await self._not_fenced()
         await self.bus.fact(
             facts.CHECKPOINT_WRITTEN,
-            step=self._step,
+            step=taken.version,
             folder=str(path),
-            position=state.position,
-            seconds=self._took("time/checkpoint_s", started),
+            position=taken.extra.log_position,
+            seconds=self._stages.took("time/checkpoint_s", started),
         )
 
-    def _took(self, stage: str, started: float) -> float:
-        seconds = self.clock.monotonic() - started
-        self._stage_s[stage] = self._stage_s.get(stage, 0.0) + seconds
-        return seconds
+    async def _not_fenced(self) -> None:
+        """A checkpoint that was written while another learner took over holds steps that are void: nobody may hear of
+        it. Raises Fenced."""
+        standing = await self.bus.read_steps(self._chain_seq + 1, timeout_s=0.2)
+        if any(step.incarnation > self._incarnation for _, step in standing):
+            raise Fenced(f"{self.name}: another learner has taken over run {self.bus.run_id}")
 
     async def _finish(self) -> None:
         """The last checkpoint must stand before the run is called finished."""
@@ -278,6 +331,7 @@ class Learner(Actor):
         return {
             "step": float(self._step),
             "waiting_episodes": float(self._collector.waiting_episodes),
+            "batches_made_again": float(self._ahead.guessed_wrong),
             "duplicate_episodes": float(self._collector.duplicates),
             "disk_free_gb": shutil.disk_usage(self.folder.root).free / 1e9,
         }

@@ -86,7 +86,10 @@ class Learner(Section):
     """Packed rows are filled up to a multiple of so many tokens; 0: no filling."""
     activation_checkpointing: bool | Literal["none", "selective", "attention", "full"] = False
     """What is computed again in the backward pass; true is full."""
-    compile: bool = False
+    compile: bool | None = None
+    """Compile each block; unset: on a GPU."""
+    join_products: bool = True
+    """Products of one input (q, k, v; gate, up) are one product."""
     attention: Literal["auto", "varlen", "cudnn", "fa3", "fa4", "written"] = "auto"
     """On CUDA in half precision; docs/learner.md."""
     head: Literal["auto", "fused", "recompute"] = "auto"
@@ -95,6 +98,8 @@ class Learner(Section):
     """Rows of logits that exist at once."""
     head_cache_gib: float = Field(default=0.0, ge=0)
     """Above 0 the head is "recompute" and keeps logits of so many GiB for the backward pass."""
+    context_parallel: bool = False
+    """A sample longer than `max_tokens_per_rank` lies on all ranks together instead of being refused."""
     shard: Literal["auto", "always"] = "auto"
     """always: FSDP2 on one rank too."""
     cpu_offload: bool = False

@@ -26,6 +26,7 @@ from core.weights.filesystem import place
 from core.weights.shards import read_tensors, sync_folder, write_tensors
 
 ID_BYTES = 16
+_HALF = re.compile(r"\.step-\d{6,}\.written\.\d+")
 _COMMITTED = re.compile(r"step-(\d{6,})")
 
 
@@ -184,6 +185,15 @@ def retain(folder: str | Path, keep: int) -> list[Path]:
         os.rename(path, hidden)  # so that nobody meets half of one
         shutil.rmtree(hidden)
     return gone
+
+
+def sweep(folder: str | Path) -> list[Path]:
+    """Remove what was being written under `folder` when its writer was killed; answers with what was removed. For who
+    is the run's only learner now."""
+    halves = sorted(p for p in Path(folder).glob(".step-*") if _HALF.fullmatch(p.name))
+    for half in halves:
+        shutil.rmtree(half, ignore_errors=True)
+    return halves
 
 
 class Loaded(msgspec.Struct):

@@ -12,6 +12,8 @@ overtake group 0, which then waits in its window alone, for ever.)
 The collector's `state` goes into every checkpoint: consumed group ids roll back together with the weights.
 """
 
+from collections.abc import Sequence
+
 import msgspec
 
 from core.episodes.episode import TOMBSTONES, Episode
@@ -140,6 +142,15 @@ class Collector:
             self._ahead.discard(self._oldest)
             self._ahead_rejected.discard(self._oldest)
             self._oldest += 1
+
+    def after(self, outcomes: Sequence[GroupOutcome]) -> "Collector":
+        """What this collector will be when `outcomes` are consumed and nothing else has come; for asking `ready`, not
+        for feeding, since it does not know which groups were consumed."""
+        then = Collector(groups_per_step=self._groups_per_step)
+        then._overtaking, then._oldest, then._open = self._overtaking, self._oldest, dict(self._open)
+        then._ahead, then._ahead_rejected = set(self._ahead), set(self._ahead_rejected)
+        then.consume(list(outcomes))
+        return then
 
     def state(self) -> CollectorState:
         """For the checkpoint; `position` is where a resumed learner must read on."""

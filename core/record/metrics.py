@@ -5,7 +5,7 @@ report and the held-out table can't mean different things by one word. `docs/met
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import msgspec
 
@@ -39,13 +39,24 @@ METRICS: tuple[Metric, ...] = (
     Metric("staleness/mean", "versions", STEP, "version that trains - oldest version that sampled, mean over episodes"),
     Metric("staleness/max", "versions", STEP, "the largest of the same; never above sampler.max_staleness"),
     Metric("episodes/trained", "episodes", STEP, "episodes that this step trained on"),
-    Metric("episodes/rejected", "episodes", STEP, "episodes of this step's groups that it could not train on"),
+    Metric("episodes/rejected", "episodes", STEP, "episodes of this step's groups that it did not train on; its record "
+           "says why"),
     Metric("time/generation_s", "s", STEP, "mean over episodes of the time that the engine took"),
     Metric("time/judging_s", "s", STEP, "mean over episodes of the time until the verdicts, waiting in line included"),
     Metric("time/wait_s", "s", STEP, "the learner waited for groups"),
-    Metric("time/learner_s", "s", STEP, "packing, forward, backward and optimizer"),
-    Metric("time/publish_s", "s", STEP, "writing and announcing the new weights"),
-    Metric("time/checkpoint_s", "s", STEP, "writing a checkpoint, where this step wrote one"),
+    Metric("time/fetch_s", "s", STEP, "reading episodes of the log into memory, on the bus loop's thread beside steps"),
+    Metric("time/prepare_s", "s", STEP, "making this step's samples, planning and packing them, hidden or not"),
+    Metric("time/prepare_exposed_s", "s", STEP, "of the same, what training waited for; 0 where it ran beside the step "
+           "before"),
+    Metric("time/learner_s", "s", STEP, "forward, backward and optimizer, and what of packing was not prepared"),
+    Metric("time/publish_s", "s", STEP, "from the end of a step until its weights were announced, for the versions "
+           "that were announced since the step before"),
+    Metric("time/publish_exposed_s", "s", STEP, "of the same, what training waited for: the version before, and the "
+           "snapshot"),
+    Metric("time/checkpoint_s", "s", STEP, "from the end of a step until its checkpoint was written, for those that "
+           "were written since the step before"),
+    Metric("time/checkpoint_exposed_s", "s", STEP, "of the same, what training waited for: the checkpoint before, and "
+           "the snapshot"),
     Metric("loss", "–", STEP, "learner: total loss of the update"),
     Metric("policy_loss", "–", STEP, "learner: the objective's part of it, corrections in"),
     Metric("entropy", "nats", STEP, "learner: of the policy, mean over trained tokens"),
@@ -149,6 +160,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("worker_restarts", "–", GAUGE, "evaluator: judging processes that were replaced"),
     Metric("step", "step", GAUGE, "learner: last step made"),
     Metric("waiting_episodes", "episodes", GAUGE, "learner: episodes that ended and are not trained on yet"),
+    Metric("batches_made_again", "batches", GAUGE, "learner: prepared for a step that had other groups in the end"),
     Metric("duplicate_episodes", "episodes", GAUGE, "learner: episodes that came again and were left out"),
     Metric("disk_free_gb", "GB", GAUGE, "learner: free where the run folder is"),
     Metric("committed_checkpoints", "–", GAUGE, "checkpointer: committed since the process started"),
@@ -161,18 +173,24 @@ METRICS: tuple[Metric, ...] = (
 
 
 def batch_metrics(
-    episodes: Sequence[Episode], version: int | None = None, *, max_turns: int | None = None
+    episodes: Sequence[Episode],
+    version: int | None = None,
+    *,
+    max_turns: int | None = None,
+    left_out: Container[str] = (),
 ) -> dict[str, float]:
-    """The figures of these episodes. Tombstones and episodes without a score are left out of all but
-    `episodes/rejected`. With `version` (the policy that trains on them: the step's version - 1) staleness and the
-    counts are in as well. `max_turns` names the turns of `correct/by_turn_N`; None takes the longest episode. A figure
-    that nothing speaks for is absent, never 0.
+    """The figures of these episodes. Tombstones and episodes without a score, or with one that is not a number, are
+    left out of all but `episodes/rejected`. With `version` (the policy that trains on them: the step's version - 1)
+    staleness and the counts are in as well, of those that are not `left_out` (ids of episodes that the learner
+    refused). `max_turns` names the turns of `correct/by_turn_N`; None takes the longest episode. A figure that nothing
+    speaks for is absent, never 0.
     """
-    kept = [episode for episode in episodes if episode.trainable]
+    kept = [episode for episode in episodes if episode.trainable and finite(episode)]
     figures: dict[str, float] = {}
     if version is not None:
-        figures["episodes/trained"] = float(len(kept))
-        figures["episodes/rejected"] = float(len(episodes) - len(kept))
+        trained = [episode for episode in kept if episode.episode_id not in left_out]
+        figures["episodes/trained"] = float(len(trained))
+        figures["episodes/rejected"] = float(len(episodes) - len(trained))
     if not kept:
         return figures
     best = [episode.best_score for episode in kept]
@@ -192,13 +210,17 @@ def batch_metrics(
     figures["turns/mean"] = mean([len(episode.turns) for episode in kept])
     figures["tokens/completion_mean"] = mean([episode.completion_tokens for episode in kept])
     if version is not None:
-        lags = [version - oldest for oldest in (episode.oldest_version for episode in kept) if oldest is not None]
+        lags = [version - oldest for oldest in (episode.oldest_version for episode in trained) if oldest is not None]
         if lags:
             figures["staleness/mean"] = mean(lags)
             figures["staleness/max"] = float(max(lags))
         figures["time/generation_s"] = mean([episode.generation_s for episode in kept])
         figures["time/judging_s"] = mean([episode.judging_s for episode in kept])
     return figures
+
+
+def finite(episode: Episode) -> bool:
+    return all(turn.score is None or math.isfinite(turn.score) for turn in episode.turns)
 
 
 def correct(turn: Turn) -> bool:

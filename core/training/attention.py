@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from core.training import flash
+from core.training.context import Split
 from core.training.flash import rows_of
 
 NAME = "kernelmill_packed"
@@ -33,14 +34,17 @@ def register() -> str:
 
 
 def attention_kwargs(
-    lengths: Sequence[int], cu_seqlens: Tensor, dtype: torch.dtype, backend: str = "auto"
+    lengths: Sequence[int], cu_seqlens: Tensor, dtype: torch.dtype, backend: str = "auto", split: Split | None = None
 ) -> dict[str, Any]:
     """Keywords for the model's forward.
 
     lengths: tokens of every sequence in the row. cu_seqlens: int32 [sequences + 1] on the model's device. dtype: of the
     model's activations. backend: one of `flash.BACKENDS`, for half precision on CUDA.
     """
-    if backend == "written" or (cu_seqlens.is_cuda and dtype in (torch.bfloat16, torch.float16)):
+    half = cu_seqlens.is_cuda and dtype in (torch.bfloat16, torch.float16)
+    if split is not None:
+        return {"packed_key": flash.remember(flash.split_layout(split, cu_seqlens, half))}
+    if backend == "written" or half:
         return {"packed_key": flash.remember(flash.make_layout(lengths, cu_seqlens, backend))}
     calls, back = rows_of(lengths)
     device = cu_seqlens.device
@@ -83,9 +87,7 @@ def packed_attention(
     q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
     if packed_key is not None:
         scale = scaling if scaling is not None else q.shape[-1] ** -0.5
-        out, _ = torch.ops.kernelmill.packed_attention(
-            q.contiguous(), k.contiguous(), v.contiguous(), packed_key, scale
-        )
+        out, _ = torch.ops.kernelmill.packed_attention(q, k, v, packed_key, scale)
         return out[None], None
     assert packed_rows is not None and packed_back is not None
     return _by_rows(q, k, v, packed_rows, packed_back, scaling)[None], None

@@ -13,7 +13,8 @@ import torch
 from core.algorithms.denominators import sample_weights
 from core.episodes.samples import Sample
 from core.training import credit
-from core.training.packing import Packed, pack, plan, sift
+from core.training.context import most_tokens, part
+from core.training.packing import Packed, pack, plan, refusal
 from core.training.settings import TrainerSettings
 
 
@@ -26,13 +27,23 @@ class Batch:
     settings: TrainerSettings
     kept: list[int]
     """Places in `samples` of those that are trained on."""
-    refused: Counter[str]
+    reasons: list[str | None]
+    """[samples]: why one is not trained on."""
     advantages: list[float]
     """[kept]; for advantages per token: what is to be spread over the sample's tokens."""
     weights: list[float]
     """[kept], of each token in the loss"""
     bins: list[list[int]]
     """Micro-batches of this rank."""
+    rank: int = 0
+    world: int = 1
+    shared: int = 0
+    """So many of the first bins hold one sample each that lies on all ranks together (`core.training.context`)."""
+
+    @property
+    def refused(self) -> Counter[str]:
+        """How many samples are left out for which reason."""
+        return Counter(reason for reason in self.reasons if reason)
 
     @property
     def lengths(self) -> list[int]:
@@ -41,13 +52,23 @@ class Batch:
 
     def rows(self) -> Iterator[Packed]:
         """This rank's micro-batches, each packed when it is asked for (while a GPU still works on the one before)."""
-        for micro in self.bins:
-            yield pack(
+        multiple = self.settings.pack_multiple or 1
+        for at, micro in enumerate(self.bins):
+            whole = at >= self.shared
+            row = pack(
                 [self.samples[self.kept[i]] for i in micro],
                 [self.advantages[i] for i in micro],
                 [self.weights[i] for i in micro],
-                multiple=self.settings.pack_multiple or 1,
+                multiple=multiple if whole else 1,
             )
+            yield row if whole else part(row, self.rank, self.world, multiple=multiple)
+
+    @property
+    def tokens(self) -> float:
+        """Of this rank's samples; of one that lies on all ranks, its share."""
+        lengths = self.lengths
+        own = sum(lengths[i] for micro in self.bins[self.shared :] for i in micro)
+        return own + sum(lengths[i] for micro in self.bins[: self.shared] for i in micro) / self.world
 
     def advantages_with(self, rewards: Sequence[float]) -> list[float]:
         """Advantages [kept] when `rewards` [kept] are added to the returns; not a number where one of them is none."""
@@ -65,16 +86,17 @@ class Batch:
 def make_batch(samples: Sequence[Sample], settings: TrainerSettings, *, vocab: int, rank: int, world: int) -> Batch:
     """Raises ValueError when a sample is there twice. `kept` is empty when there is nothing to train on."""
     credit.refuse_twins(samples)
-    sound, refused = sift(samples, settings.max_tokens_per_rank, vocab)
+    budget = settings.max_tokens_per_rank
+    split = settings.context_parallel and world > 1
+    longest = most_tokens(budget, world) if split else budget
     excluded = credit.exclusions(samples, settings)
-    refused.update(reason for i in sound if (reason := excluded[i]))
-    kept = [i for i in sound if excluded[i] is None]
+    reasons = [refusal(sample, longest, vocab) or excluded[i] for i, sample in enumerate(samples)]
     if settings.dynamic_sampling:
         dull = credit.uniform_groups(samples, settings)
-        refused.update(dull[samples[i].group_id] for i in kept if samples[i].group_id in dull)
-        kept = [i for i in kept if samples[i].group_id not in dull]
+        reasons = [reason or dull.get(s.group_id) for s, reason in zip(samples, reasons, strict=True)]
+    kept = [i for i, reason in enumerate(reasons) if reason is None]
     if not kept:
-        return Batch(samples, settings, [], refused, [], [], [])
+        return Batch(samples, settings, [], reasons, [], [], [])
     values = credit.sample_advantages(samples, settings)
     trained = torch.tensor([int(samples[i].mask.sum()) for i in kept])
     numbers: dict[Any, int] = {}
@@ -82,5 +104,25 @@ def make_batch(samples: Sequence[Sample], settings: TrainerSettings, *, vocab: i
     weights = sample_weights(
         trained, settings.denominator, constant_tokens=settings.constant_tokens, rollout=rollouts
     ).tolist()
-    bins = plan([len(samples[i].ids) for i in kept], budget_tokens=settings.max_tokens_per_rank, ranks=world)[rank]
-    return Batch(samples, settings, kept, refused, [values[i] for i in kept], weights, bins)
+    lengths = [len(samples[i].ids) for i in kept]
+    shared = [[i] for i, n in enumerate(lengths) if n > budget]
+    whole = [i for i, n in enumerate(lengths) if n <= budget]
+    bins = list(shared)
+    if whole or not shared:
+        planned = plan([lengths[i] for i in whole], budget_tokens=budget, ranks=world)[rank]
+        bins += [[whole[i] for i in micro] for micro in planned]
+    return Batch(samples, settings, kept, reasons, [values[i] for i in kept], weights, bins, rank, world, len(shared))
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A batch whose rows are packed already, while the step before runs. It is a function of samples and settings
+    alone: a step trained on it is the same, bit by bit, as one that is given the samples."""
+
+    batch: Batch
+    rows: list[Packed]
+    """On the CPU; in pinned memory where they go to a GPU."""
+    seconds: float
+    """What making it took."""
+    number: int = -1
+    """In the order in which a group of ranks was told."""

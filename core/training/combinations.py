@@ -42,6 +42,16 @@ def _memory(s: Any) -> str | None:
         return f"quantize = {s.quantize!r} works on one rank without cpu_offload or shard = 'always'"
     if s.pack_multiple and s.max_tokens_per_rank % s.pack_multiple:
         return f"pack_multiple = {s.pack_multiple} must divide max_tokens_per_rank = {s.max_tokens_per_rank}"
+    if getattr(s, "context_parallel", False):
+        names = tuple(c.name for c in s.corrections or ())
+        if whole_sequences(s.objective, names) or s.advantage in PER_TOKEN:
+            what = next((n for n in names if n in SEQUENCE_RULES), None)
+            what = (
+                f"correction {what!r}"
+                if what
+                else (f"advantage = {s.advantage!r}" if s.advantage in PER_TOKEN else f"objective = {s.objective!r}")
+            )
+            return f"context_parallel splits samples over ranks, {what} looks at whole ones: leave one of them out"
     return None
 
 

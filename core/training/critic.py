@@ -43,7 +43,8 @@ class Critic:
         self.settings = settings
         self.model = prepare(
             lm, device=device, dtype=settings.dtype, mesh=mesh, checkpointing=settings.checkpoint_level,
-            compile_blocks=settings.compile, static_shapes=settings.pack_multiple > 0, kind=ValueModel,
+            compile_blocks=settings.compiled_on(device.type), static_shapes=settings.pack_multiple > 0,
+            joined=settings.join_products, kind=ValueModel,
         )  # fmt: skip
         self.model.attention = settings.attention
         self.optimizer = torch.optim.AdamW(
@@ -61,6 +62,7 @@ class Critic:
         per_token = value_loss(self.model(packed)[0], old_values, targets, clip=self.settings.value_clip)
         loss = (packed.weights * per_token).sum()
         loss.backward()
+        self.model.after_backward()
         return loss.detach()
 
     def update(self, *, apply: bool = True) -> float:
@@ -76,12 +78,13 @@ class Critic:
         self.optimizer.zero_grad(set_to_none=True)
         return norm
 
-    def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Masters and optimizer state, whole, on the CPU, as `critic.<parameter>[.<state>]`. Collective."""
+    def tensors(self, device: torch.device | str | None = "cpu") -> Iterator[tuple[str, Tensor]]:
+        """Masters and optimizer state, whole, on `device` (None: where they are), as
+        `critic.<parameter>[.<state>]`. Collective."""
         for name, parameter in self.model.named_masters():
-            yield f"critic.{name}.value", gather(parameter.detach()).cpu()
+            yield f"critic.{name}.value", gather(parameter.detach()).to(device)
             for key, value in sorted(self.optimizer.state.get(parameter, {}).items()):
-                yield f"critic.{name}.{key}", gather(value.detach()).cpu()
+                yield f"critic.{name}.{key}", gather(value.detach()).to(device)
 
     @torch.no_grad()
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:

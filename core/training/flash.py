@@ -23,6 +23,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from core.training import context
+
 BACKENDS = ("auto", "varlen", "cudnn", "fa3", "fa4", "written")
 _PADDING = 1.25
 """Longest over shortest sequence in one call over rows."""
@@ -43,6 +45,10 @@ class Layout:
     back: Tensor | None
     """int64 [tokens], where each token is found in the calls' outputs behind each other; None for all in order."""
     backend: str
+    split: context.Split | None = None
+    """Set where the row is a part of one sequence; cu_seqlens is [0, chunk] then."""
+    cu_keys: tuple[Tensor, ...] = ()
+    """int32 [2] on the device: the keys that each chunk looks at."""
 
 
 _layouts: OrderedDict[int, Layout] = OrderedDict()
@@ -131,6 +137,14 @@ def make_layout(lengths: Sequence[int], cu_seqlens: Tensor, backend: str = "auto
     return Layout(cu_seqlens, longest, moved, back.to(device), "cudnn")
 
 
+def split_layout(split: context.Split, cu_seqlens: Tensor, half: bool) -> Layout:
+    """The layout of a part of one sequence. cu_seqlens: int32 [0, chunk] on the device. half: q, k and v are half
+    precision on CUDA."""
+    device = cu_seqlens.device
+    keys = tuple(torch.tensor([0, end], dtype=torch.int32, device=device) for end in split.ends())
+    return Layout(cu_seqlens, split.chunk, (), None, "varlen" if half else "written", split, keys)
+
+
 def newest_flash() -> str:
     """`fa3` where its package is installed and the card is a Hopper, else the empty string."""
     if torch.version.cuda is None or importlib.util.find_spec("flash_attn_interface") is None:
@@ -157,13 +171,12 @@ def activate_flash(name: str) -> None:
 def packed_attention(q: Tensor, k: Tensor, v: Tensor, key: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     """q [tokens, heads, dim], k and v [tokens, kv_heads, dim], half -> (out as q, lse float32 [heads, tokens])"""
     at = _layout(key)
+    if at.split is not None:
+        return context.attention(at.split, lambda *x: _last_queries(at, scale, *x), q, k, v)
     if at.backend == "written":
         return _written(q, k, v, at, scale)
     if at.backend == "varlen":
-        out, lse = torch.ops.aten._flash_attention_forward(
-            q, k, v, at.cu_seqlens, at.cu_seqlens, at.longest, at.longest, 0.0, True, False, scale=scale
-        )[:2]
-        return out, lse
+        return _flash(q, k, v, at.cu_seqlens, at.cu_seqlens, at.longest, at.longest, scale)
     outs, lses = [], []
     for rows, length, index in at.calls:
         ql, kl, vl = (_lay(x, rows, length, index) for x in _same_heads(q, k, v))
@@ -191,15 +204,14 @@ def packed_attention_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients for q, k and v."""
     at = _layout(key)
+    if at.split is not None:
+        return context.attention_backward(
+            at.split, lambda *x: _last_queries_backward(at, scale, *x), grad, q, k, v, out, lse
+        )
     if at.backend == "written":
         return _written_backward(grad, q, k, v, out, lse, at, scale)
     if at.backend == "varlen":
-        state = torch.zeros(2, dtype=torch.uint64, device=q.device)  # of dropout, which there is not
-        dq, dk, dv = torch.ops.aten._flash_attention_backward(
-            grad, q, k, v, out, lse, at.cu_seqlens, at.cu_seqlens, at.longest, at.longest, 0.0, True, state,
-            torch.empty(0, device=q.device), scale=scale,
-        )  # fmt: skip
-        return dq.contiguous(), dk.contiguous(), dv.contiguous()
+        return _flash_backward(grad, q, k, v, out, lse, at.cu_seqlens, at.cu_seqlens, at.longest, at.longest, scale)
     parts: list[list[Tensor]] = [[], [], []]
     state = torch.zeros((), dtype=torch.int64, device=q.device)  # of dropout, which there is not
     done = 0
@@ -248,35 +260,93 @@ def _backward(ctx: Any, grad: Tensor, _lse: Tensor | None) -> tuple[Tensor | Non
 packed_attention.register_autograd(_backward, setup_context=_setup)
 
 
+def _flash(
+    q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor, longest_q: int, longest_k: int, scale: float
+) -> tuple[Tensor, Tensor]:
+    """Flash-attention on cumulative lengths; queries are the last tokens of their sequence's keys."""
+    out, lse = torch.ops.aten._flash_attention_forward(
+        q, k, v, cu_q, cu_k, longest_q, longest_k, 0.0, True, False, scale=scale
+    )[:2]
+    return out, lse
+
+
+def _flash_backward(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, cu_q: Tensor, cu_k: Tensor,
+    longest_q: int, longest_k: int, scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    state = torch.zeros(2, dtype=torch.uint64, device=q.device)  # of dropout, which there is not
+    dq, dk, dv = torch.ops.aten._flash_attention_backward(
+        grad, q, k, v, out, lse, cu_q, cu_k, longest_q, longest_k, 0.0, True, state, torch.empty(0, device=q.device),
+        scale=scale,
+    )  # fmt: skip
+    return dq.contiguous(), dk.contiguous(), dv.contiguous()
+
+
+def _cu_keys(at: Layout, tokens: int) -> Tensor:
+    """The cumulative lengths of the first `tokens` keys of a split sequence."""
+    assert at.split is not None
+    return at.cu_keys[at.split.ends().index(tokens)]
+
+
+def _last_queries(at: Layout, scale: float, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """One chunk of a split sequence: `context.Forward`."""
+    if at.backend == "written":
+        return _written_one(q, k, v, scale)
+    return _flash(q, k, v, at.cu_seqlens, _cu_keys(at, len(k)), len(q), len(k), scale)
+
+
+def _last_queries_backward(
+    at: Layout, scale: float, grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    if at.backend == "written":
+        return _written_one_backward(grad, q, k, v, out, lse, scale)
+    cu = _cu_keys(at, len(k))
+    return _flash_backward(grad, q, k, v, out, lse, at.cu_seqlens, cu, len(q), len(k), scale)
+
+
 def _scores(q: Tensor, k: Tensor, scale: float) -> Tensor:
-    """Causal scores [heads, tokens, tokens] of one sequence."""
+    """Causal scores [heads, queries, keys] of one sequence whose last tokens are the queries."""
     z = torch.einsum("qhd,khd->hqk", q, k) * scale
-    return z.masked_fill(torch.ones(z.shape[1:], dtype=torch.bool, device=z.device).triu(1), -torch.inf)
+    later = torch.ones(z.shape[1:], dtype=torch.bool, device=z.device).triu(1 + z.shape[2] - z.shape[1])
+    return z.masked_fill(later, -torch.inf)
+
+
+def _written_one(q: Tensor, k: Tensor, v: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    times = q.shape[1] // k.shape[1]
+    dtype = torch.promote_types(q.dtype, torch.float32)
+    z = _scores(q.to(dtype), k.to(dtype).repeat_interleave(times, 1), scale)
+    out = torch.einsum("hqk,khd->qhd", z.softmax(-1), v.to(dtype).repeat_interleave(times, 1))
+    return out.to(q.dtype).contiguous(), z.logsumexp(-1).float()
+
+
+def _written_one_backward(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    times = q.shape[1] // k.shape[1]
+    dtype = torch.promote_types(q.dtype, torch.float32)
+    grad, q, k, v, out = (x.to(dtype) for x in (grad, q, k, v, out))
+    kr, vr = (x.repeat_interleave(times, 1) for x in (k, v))
+    p = torch.exp(_scores(q, kr, scale) - lse[..., None])
+    dz = p * (torch.einsum("qhd,khd->hqk", grad, vr) - (grad * out).sum(-1).t()[..., None]) * scale
+    dq = torch.einsum("hqk,khd->qhd", dz, kr)
+    dk = torch.einsum("hqk,qhd->khd", dz, q).unflatten(1, (-1, times)).sum(2)
+    dv = torch.einsum("hqk,qhd->khd", p, grad).unflatten(1, (-1, times)).sum(2)
+    return dq.contiguous(), dk, dv
 
 
 def _written(q: Tensor, k: Tensor, v: Tensor, at: Layout, scale: float) -> tuple[Tensor, Tensor]:
-    times = q.shape[1] // k.shape[1]
-    outs, lses = [], []
-    for a, b in pairwise(at.cu_seqlens.tolist()):
-        z = _scores(q[a:b], k[a:b].repeat_interleave(times, 1), scale)
-        outs.append(torch.einsum("hqk,khd->qhd", z.softmax(-1), v[a:b].repeat_interleave(times, 1)))
-        lses.append(z.logsumexp(-1))
-    return torch.cat(outs).contiguous(), torch.cat(lses, 1).float()
+    found = [_written_one(q[a:b], k[a:b], v[a:b], scale) for a, b in pairwise(at.cu_seqlens.tolist())]
+    return torch.cat([out for out, _ in found]), torch.cat([lse for _, lse in found], 1)
 
 
 def _written_backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, at: Layout, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
-    times = q.shape[1] // k.shape[1]
-    for a, b in pairwise(at.cu_seqlens.tolist()):
-        kr, vr = (x[a:b].repeat_interleave(times, 1) for x in (k, v))
-        p = torch.exp(_scores(q[a:b], kr, scale) - lse[:, a:b, None])
-        dp = torch.einsum("qhd,khd->hqk", grad[a:b], vr)
-        dz = p * (dp - (grad[a:b] * out[a:b]).sum(-1).t()[..., None]) * scale
-        dq[a:b] = torch.einsum("hqk,khd->qhd", dz, kr)
-        dk[a:b] = torch.einsum("hqk,qhd->khd", dz, q[a:b]).unflatten(1, (-1, times)).sum(2)
-        dv[a:b] = torch.einsum("hqk,qhd->khd", p, grad[a:b]).unflatten(1, (-1, times)).sum(2)
+    found = [
+        _written_one_backward(grad[a:b], q[a:b], k[a:b], v[a:b], out[a:b], lse[:, a:b], scale)
+        for a, b in pairwise(at.cu_seqlens.tolist())
+    ]
+    dq, dk, dv = (torch.cat(parts).to(q.dtype) for parts in zip(*found, strict=True))
     return dq, dk, dv
 
 
@@ -291,7 +361,7 @@ def _lay(x: Tensor, rows: int, length: int, index: Tensor | None) -> Tensor:
     return laid.view(rows, length, *x.shape[1:]).transpose(1, 2)
 
 
-GROUPED_CUDNN = False
+GROUPED_CUDNN = True
 """Hand cuDNN fewer key heads than query heads, instead of repeating them."""
 
 

@@ -1,17 +1,21 @@
 """Float32 masters beside a model that computes in half precision, on one rank and without sharding.
 
-    parameter (bfloat16)   what forward and backward see; its gradient is handed on as soon as it is complete
+    parameter (bfloat16)   what forward and backward see
     master (float32)       what the optimizer sees; `master.grad` sums micro-batches in float32
-    refresh()              copies masters into parameters after an update
+    collect()              after every backward pass: gradients go from parameters to masters
+    refresh()              after an update: copies masters into parameters
 
 This is what FSDP2's mixed precision does, less its gathering and scattering: on one rank these are copies of every
-parameter in float32, twice a micro-batch. Frozen parameters have no master.
+parameter in float32, twice a micro-batch. Many tensors go in one launch, since one by one they would cost more time of
+the host than of the GPU; the half-precision gradients of one micro-batch are whole in memory when activations are gone.
+Frozen parameters have no master.
 """
-
-from functools import partial
 
 import torch
 from torch import Tensor, nn
+
+_TOGETHER = 64
+"""Gradients that are handed on in one go; so many exist in both types."""
 
 
 class Masters:
@@ -27,7 +31,6 @@ class Masters:
                 master = nn.Parameter(parameter.detach().float().clone())
                 self._pairs.append((parameter, master))
                 self._of[id(parameter)] = master
-                parameter.register_post_accumulate_grad_hook(partial(_hand_on, master))
             parameter.data = parameter.data.to(dtype)
 
     def of(self, parameter: nn.Parameter) -> nn.Parameter:
@@ -35,16 +38,27 @@ class Masters:
         return self._of.get(id(parameter), parameter)
 
     @torch.no_grad()
+    def collect(self) -> None:
+        """Adds the parameters' gradients to the masters' and forgets them."""
+        ready = [(p, m) for p, m in self._pairs if p.grad is not None]
+        for at in range(0, len(ready), _TOGETHER):
+            some = ready[at : at + _TOGETHER]
+            wide = [torch.empty_like(master) for _, master in some]
+            torch._foreach_copy_(wide, [p.grad for p, _ in some])  # type: ignore[misc]
+            sums: list[Tensor] = []
+            parts: list[Tensor] = []
+            for (parameter, master), part in zip(some, wide, strict=True):
+                parameter.grad = None
+                if master.grad is None:
+                    master.grad = part
+                else:
+                    sums.append(master.grad)
+                    parts.append(part)
+            if sums:
+                torch._foreach_add_(sums, parts)
+
+    @torch.no_grad()
     def refresh(self) -> None:
         """Parameters are the masters, rounded."""
         if self._pairs:
             torch._foreach_copy_([p for p, _ in self._pairs], [m for _, m in self._pairs])
-
-
-def _hand_on(master: nn.Parameter, parameter: Tensor) -> None:
-    assert parameter.grad is not None
-    if master.grad is None:
-        master.grad = parameter.grad.float()
-    else:
-        master.grad += parameter.grad
-    parameter.grad = None

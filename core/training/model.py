@@ -19,6 +19,7 @@ from torch.distributed.tensor import DTensor
 
 from core.training import adapters
 from core.training.attention import attention_kwargs, register
+from core.training.joined import join_products
 from core.training.logprobs import CHUNK_TOKENS, TokenLoss, chunked_logprobs, fused_loss
 from core.training.masters import Masters
 from core.training.packing import Packed
@@ -49,7 +50,7 @@ class PolicyModel(nn.Module):
             input_ids=packed.ids[None],
             position_ids=packed.position_ids[None],
             use_cache=False,
-            **attention_kwargs(packed.lengths, packed.cu_seqlens, self.compute_dtype, self.attention),
+            **attention_kwargs(packed.lengths, packed.cu_seqlens, self.compute_dtype, self.attention, packed.split),
         ).last_hidden_state[0]
         return out.index_select(0, packed.picked)
 
@@ -91,6 +92,11 @@ class PolicyModel(nn.Module):
                 master = parameter if self.masters is None else self.masters.of(parameter)
                 yield name.removeprefix("lm."), master
 
+    def after_backward(self) -> None:
+        """To be called after every backward pass."""
+        if self.masters is not None:
+            self.masters.collect()
+
     def after_update(self) -> None:
         """To be called when masters have changed."""
         if self.masters is not None:
@@ -98,11 +104,11 @@ class PolicyModel(nn.Module):
 
     @torch.no_grad()
     def full_tensors(
-        self, dtype: torch.dtype | None = None, *, device: torch.device | str = "cpu", own: bool = False
+        self, dtype: torch.dtype | None = None, *, device: torch.device | str | None = "cpu", own: bool = False
     ) -> Iterator[tuple[str, Tensor]]:
-        """The policy, adapters added in: every parameter gathered, one after the other, on `device` as `dtype` (float32
-        without). own: none of them is a master's memory, so that they outlive the next step. All ranks must walk
-        through it."""
+        """The policy, adapters added in: every parameter gathered, one after the other, on `device` (None: where it
+        is) as `dtype` (float32 without). own: none of them is a master's memory, so that they outlive the next step.
+        All ranks must walk through it."""
         layers = dict(adapters.adapted(self))
         for name, parameter in self.named_parameters():
             if name.startswith("lm.") and ".lora_" not in name:
@@ -205,13 +211,15 @@ def prepare(
     trainable: bool = True,
     cpu_offload: bool = False,
     dropout: bool = False,
+    joined: bool = False,
     kind: "type[PolicyModel] | None" = None,
 ) -> PolicyModel:
     """Puts a loaded model on its device and, with a mesh (of one dimension), shards it block by block.
 
     trainable: all that requires a gradient is trained; False freezes everything. Without a mesh the model is a plain
     module, with masters of its own when it computes in bfloat16. static_shapes: compiled blocks are made for every
-    size that comes, instead of for any size after the second. dropout: blocks draw random numbers. kind: wrapper.
+    size that comes, instead of for any size after the second. dropout: blocks draw random numbers. joined: products of
+    one input are one product (`core.training.joined`). kind: wrapper.
     """
     model = (kind or PolicyModel)(lm)
     if not getattr(lm, "is_quantized", False):
@@ -220,6 +228,9 @@ def prepare(
     if not trainable:
         model.requires_grad_(False)
     model.train(trainable)
+    if joined:
+        for block in model.blocks:
+            join_products(block)
     if trainable:
         for block in model.blocks:
             checkpoint_block(block, checkpointing, random=dropout)

@@ -12,9 +12,9 @@ is empty (a single token of weight 0).
 """
 
 import heapq
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -22,12 +22,15 @@ from torch import Tensor
 
 from core.episodes.samples import Sample
 
+if TYPE_CHECKING:
+    from core.training.context import Split
+
 REFUSALS = (
     "longer_than_budget", "empty_completion", "first_token_trained", "non_finite", "columns_differ", "unknown_token",
 )  # fmt: skip
-"""Why a sample is not trained on: more tokens than a micro-batch may hold; no trained token; a mask on token 0, which
-nothing predicts; a log-prob or return that is not a number; arrays of different lengths; an id outside the vocabulary,
-which on a GPU would end the process."""
+"""Why a sample is not trained on: more tokens than a micro-batch (with `context_parallel` all ranks) may hold; no
+trained token; a mask on token 0, which nothing predicts; a log-prob or return that is not a number; arrays of different
+lengths; an id outside the vocabulary, which on a GPU would end the process."""
 
 
 def refusal(sample: Sample, budget_tokens: int, vocab: int | None = None) -> str | None:
@@ -48,12 +51,6 @@ def refusal(sample: Sample, budget_tokens: int, vocab: int | None = None) -> str
     return None
 
 
-def sift(samples: Sequence[Sample], budget_tokens: int, vocab: int | None = None) -> tuple[list[int], Counter[str]]:
-    """Indices of the samples that can be trained on, and how many were refused for which reason."""
-    reasons = [refusal(sample, budget_tokens, vocab) for sample in samples]
-    return [i for i, reason in enumerate(reasons) if reason is None], Counter(r for r in reasons if r is not None)
-
-
 def plan(
     lengths: Sequence[int], *, budget_tokens: int, ranks: int, quadratic_tokens: int = 8192
 ) -> list[list[list[int]]]:
@@ -64,7 +61,9 @@ def plan(
     attention costs as much as the rest at about `quadratic_tokens`. Raises ValueError for a length over the budget.
     """
     if any(n > budget_tokens for n in lengths):
-        raise ValueError(f"a sample of {max(lengths)} tokens doesn't fit a budget of {budget_tokens}; sift first")
+        raise ValueError(
+            f"a sample of {max(lengths)} tokens doesn't fit a budget of {budget_tokens}; leave out what `refusal` names"
+        )
     order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
     per_rank = max(1, -(-sum(lengths) // (budget_tokens * ranks)))
     while True:
@@ -136,14 +135,25 @@ class Packed:
     """int32, versions of that policy"""
     sequence: Tensor
     """int64, which of the row's sequences each trained token belongs to"""
+    split: "Split | None" = None
+    """Of a part of a sequence, that is (`core.training.context`)."""
 
     @property
     def tokens(self) -> int:
         return len(self.ids)
 
     def to(self, device: torch.device | str) -> "Packed":
-        moved = {name: value.to(device) for name, value in self.__dict__.items() if isinstance(value, Tensor)}
-        return Packed(**moved, lengths=self.lengths)
+        """On `device`; from pinned memory without waiting for what the GPU has to do before."""
+        cuda = torch.device(device).type == "cuda"
+        return self._each(lambda tensor: tensor.to(device, non_blocking=cuda and tensor.is_pinned()))
+
+    def pinned(self) -> "Packed":
+        """In memory that a GPU reads by itself."""
+        return self._each(Tensor.pin_memory)
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> "Packed":
+        tensors = {name: change(value) for name, value in self.__dict__.items() if isinstance(value, Tensor)}
+        return Packed(**tensors, lengths=self.lengths, split=self.split)
 
 
 _FILLING = 256

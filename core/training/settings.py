@@ -42,6 +42,8 @@ class TrainerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """`episodes.credit`. With trajectories, a rollout counts once in its group, however many samples hold it."""
 
     ranks: int = 1
+    collective_timeout_s: float = 600.0
+    """How long a rank that is at work waits for another one in a collective. Idle ranks wait without a deadline."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     lr: float = 1e-6
     warmup_steps: int = 0
@@ -73,11 +75,14 @@ class TrainerSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens_per_rank: int = 16384
     activation_checkpointing: bool | Literal["none", "selective", "attention", "full"] = False
     """What is computed again in the backward pass (`core.training.recompute`); true is `full`, false `none`."""
-    compile: bool = False
+    compile: bool | None = None
+    """Compile each block; None: on CUDA."""
     threads: int = 0
 
     attention: Literal["auto", "varlen", "cudnn", "fa3", "fa4", "written"] = "auto"
     """On CUDA in half precision (`core.training.flash`)."""
+    join_products: bool = True
+    """Products of one input (q, k, v; gate, up) are one product (`core.training.joined`)."""
     head: Literal["auto", "fused", "recompute"] = "auto"
     """fused: gradients of the head are made with its log-probs; recompute: logits are made again in the backward pass,
     which a loss that is not a sum over tokens needs. auto: fused wherever it can be."""
@@ -88,6 +93,9 @@ class TrainerSettings(msgspec.Struct, frozen=True, kw_only=True):
     pack_multiple: int = 0
     """Packed rows are filled up to a multiple of so many tokens, and blocks compiled for these sizes alone; 0: no
     filling, and compiled blocks take any size after the second one they meet."""
+    context_parallel: bool = False
+    """A sample longer than `max_tokens_per_rank` lies on all ranks together (`core.training.context`) instead of being
+    refused, up to `ranks` times as long."""
     shard: Literal["auto", "always"] = "auto"
     """always: FSDP2 on one rank too, instead of plain masters (`core.training.masters`)."""
     cpu_offload: bool = False
@@ -135,6 +143,10 @@ class TrainerSettings(msgspec.Struct, frozen=True, kw_only=True):
     def checkpoint_level(self) -> Literal["none", "selective", "attention", "full"]:
         level = self.activation_checkpointing
         return level if isinstance(level, str) else ("full" if level else "none")
+
+    def compiled_on(self, device: str) -> bool:
+        """Whether blocks are compiled on this kind of device."""
+        return device == "cuda" if self.compile is None else self.compile
 
     @property
     def sharded(self) -> bool:

@@ -16,6 +16,7 @@ With one update per step, `proximal = "recompute"` needs no forward pass of its 
 one, held still. The ratio that is clipped is then 1, and the correction for older versions is the token weight (TIS).
 """
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -29,7 +30,7 @@ from torch import Tensor
 from core.checkpoints import store
 from core.episodes.samples import Sample
 from core.training import adapters, flops
-from core.training.batch import Batch, make_batch
+from core.training.batch import Batch, Prepared, make_batch
 from core.training.combinations import PER_TOKEN
 from core.training.critic import Critic
 from core.training.metrics import MAXIMA, StepClock, correction_names, summary, sums_width
@@ -38,6 +39,7 @@ from core.training.objective import TokenLoss
 from core.training.packing import Packed
 from core.training.schedule import learning_rate
 from core.training.settings import TrainerSettings
+from core.training.snapshot import Staging, TakenCheckpoint, TakenWeights, random_state, set_random_state
 from core.training.token_credit import Row, kl_rewards, needs_pass, spread, sums_by_sample, with_advantages
 from core.weights import filesystem
 from core.weights.outgoing import Outgoing
@@ -79,6 +81,7 @@ class Trainer:
             betas=settings.betas,
             fused=True,
         )
+        self._staged_weights, self._staged_state = Staging(self.device), Staging(self.device)
 
     def _load(self, mesh: Any, *, trainable: bool) -> PolicyModel:
         settings = self.settings
@@ -93,11 +96,12 @@ class Trainer:
             dtype=settings.dtype,
             mesh=mesh,
             checkpointing=settings.checkpoint_level,
-            compile_blocks=settings.compile,
+            compile_blocks=settings.compiled_on(self.device.type),
             static_shapes=settings.pack_multiple > 0,
             trainable=trainable,
             cpu_offload=settings.cpu_offload,
             dropout=settings.lora_dropout > 0,
+            joined=settings.join_products,
         )
         model.attention, model.chunk_tokens = settings.attention, settings.head_chunk_tokens
         model.cache_gib = settings.head_cache_gib
@@ -105,8 +109,20 @@ class Trainer:
 
     # One step -------------------------------------------------------------------------------------------------------
 
-    def step(self, samples: Sequence[Sample]) -> dict[str, float]:
-        """Train one update on `samples` (the same list on every rank). Returns metrics (`core.training.metrics`).
+    def prepare(self, samples: Sequence[Sample]) -> Prepared:
+        """Plan and pack this rank's part of a later step. For any thread: it looks at nothing that a step changes."""
+        started = time.perf_counter()
+        vocab = self.model.lm.config.vocab_size
+        batch = make_batch(samples, self.settings, vocab=vocab, rank=self.rank, world=self.world)
+        if self.device.type == "cuda":
+            with torch.cuda.device(self.device):
+                rows = [packed.pinned() for packed in batch.rows()]
+        else:
+            rows = list(batch.rows())
+        return Prepared(batch, rows, time.perf_counter() - started)
+
+    def step(self, samples: Sequence[Sample] | Prepared) -> dict[str, float]:
+        """Train one update on `samples` (the same on every rank). Returns metrics (`core.training.metrics`).
 
         Samples that can't be trained on are left out and counted as `refused/<reason>`; their returns, when finite,
         still stand in the baseline of their group.
@@ -114,13 +130,17 @@ class Trainer:
         clock = StepClock(self.device)
         settings = self.settings
         torch.manual_seed(settings.seed * 1_000_003 + self.version * 1009 + self.rank)
-        vocab = self.model.lm.config.vocab_size
-        batch = make_batch(samples, settings, vocab=vocab, rank=self.rank, world=self.world)
+        if isinstance(samples, Prepared):
+            batch, packs = samples.batch, iter(samples.rows)
+        else:
+            vocab = self.model.lm.config.vocab_size
+            batch = make_batch(samples, settings, vocab=vocab, rank=self.rank, world=self.world)
+            packs = batch.rows()
         numbers = {f"refused/{reason}": float(count) for reason, count in batch.refused.items()}
         numbers |= {"samples": float(len(batch.kept)), "version": float(self.version), "applied": 0.0}
         if not batch.kept:
             return numbers | {"refused_step/nothing_to_train_on": 1.0}
-        numbers["truncated_share"] = sum(s.truncated for s in samples) / len(samples)
+        numbers["truncated_share"] = sum(s.truncated for s in batch.samples) / len(batch.samples)
         clock.took("plan_s")
 
         value_loss = torch.zeros((), dtype=torch.float64, device=self.device)
@@ -129,7 +149,7 @@ class Trainer:
         totals = torch.zeros(sums_width(names), dtype=torch.float64, device=self.device)
         maxima = torch.full((len(MAXIMA),), -torch.inf, dtype=torch.float64, device=self.device)
         tokens = 0
-        rows: Iterable[Row] = (Row(packed.to(self.device)) for packed in batch.rows())
+        rows: Iterable[Row] = (Row(packed.to(self.device)) for packed in packs)
         if needs_pass(settings):
             rows = self._looked_at(list(rows), batch)
             clock.took("look_s")
@@ -138,6 +158,7 @@ class Trainer:
             clock.took("pack_s")
             loss, sums, highs = self._forward(row)
             loss.backward()
+            self.model.after_backward()
             if self.critic is not None:
                 assert row.values is not None and row.targets is not None
                 value_loss += self.critic.backward(row.packed, row.values, row.targets.float()).double()
@@ -154,6 +175,8 @@ class Trainer:
 
         numbers |= {"grad_norm": grad_norm, "lr": self._lr(), "micro_batches": float(len(batch.bins))}
         trouble = self._trouble(numbers)
+        for staging in (self._staged_weights, self._staged_state):
+            staging.before_change()
         if self.critic is not None:
             numbers |= {"value_loss": float(value_loss), "value_grad_norm": self.critic.update(apply=not trouble)}
         if trouble:
@@ -167,8 +190,7 @@ class Trainer:
         lengths = batch.lengths
         work = flops.step_flops(self._parameters, self.model.lm.config, lengths) / self.world
         numbers |= clock.numbers(tokens=sum(lengths), flops=work)
-        mine = sum(lengths[i] for micro in batch.bins for i in micro)
-        return numbers | {"filling_share": 1.0 - mine / max(tokens, 1)}
+        return numbers | {"filling_share": 1.0 - batch.tokens / max(tokens, 1)}
 
     @torch.no_grad()
     def _looked_at(self, rows: list[Row], batch: Batch) -> list[Row]:
@@ -244,40 +266,55 @@ class Trainer:
     outgoing: Outgoing | None = None
     """Set on rank 0 where weights are handed over otherwise than by a folder alone."""
 
-    def publish(self, folder: str | Path, keep: int = 3) -> filesystem.Manifest | None:
-        """Hand the current version over through `folder`, or from the device's memory by `outgoing`, in the compute
-        type. The manifest, on rank 0."""
+    def take_weights(self) -> TakenWeights | None:
+        """The current version in the compute type, for any thread to publish, on rank 0. Collective."""
         dtype = DTYPES[self.settings.dtype]
         if self.rank == 0 and self.outgoing is not None:
-            tensors = self.model.full_tensors(dtype, device=self.device, own=True)
-            return self.outgoing.publish(folder, self.version, tensors, keep=keep)
-        tensors = self.model.full_tensors(dtype)
+            tensors = list(self.model.full_tensors(dtype, device=self.device, own=True))
+            ready = torch.cuda.current_stream(self.device).record_event() if self.device.type == "cuda" else None
+            return TakenWeights(self.version, tensors, None, self.outgoing, self.device, ready)
+        whole = self.model.full_tensors(dtype, device=None)
         if self.rank == 0:
-            return filesystem.publish(folder, self.version, tensors, keep=keep)
-        for _ in tensors:  # takes part in gathering
+            taken = self._staged_weights.take(whole, gathered=self.settings.sharded)
+            return TakenWeights(self.version, taken, self._staged_weights, None, self.device)
+        for _ in whole:  # takes part in gathering
             pass
         return None
+
+    def publish(self, folder: str | Path, keep: int = 3) -> filesystem.Manifest | None:
+        """Hand the current version over and wait for it (`TakenWeights.publish`). The manifest, on rank 0."""
+        taken = self.take_weights()
+        return None if taken is None else taken.publish(folder, keep)
+
+    def take_checkpoint(self, **extra: Any) -> TakenCheckpoint | None:
+        """All that is needed to continue from this moment, for any thread to write, on rank 0. Collective.
+
+        extra: fields of `store.Extra` other than `version`.
+        """
+        weights = ((f"weights/{name}", t) for name, t in self.model.full_tensors(device=None))
+        optimizer = ((f"optimizer/{name}", t) for name, t in self.optimizer_tensors(device=None))
+        if self.rank != 0:
+            for _ in chain(weights, optimizer):  # takes part in gathering
+                pass
+            return None
+        taken = self._staged_state.take(chain(weights, optimizer), gathered=self.settings.sharded)
+        parts: dict[str, list[tuple[str, Tensor]]] = {"weights": [], "optimizer": []}
+        for name, tensor in taken:
+            part, _, short = name.partition("/")
+            parts[part].append((short, tensor))
+        return TakenCheckpoint(
+            **parts,
+            random=random_state(self.device),
+            extra=store.Extra(version=self.version, **extra),
+            model=self.settings.model,
+            dtype=self.settings.dtype,
+            staging=self._staged_state,
+        )
 
     def save(self, folder: str | Path, **extra: Any) -> Path | None:
-        """Write a checkpoint of this moment under `folder` (`core.checkpoints.store`); commit it after verifying.
-
-        extra: fields of `store.Extra` other than `version`. Answers with the `.written` folder on rank 0.
-        """
-        weights, optimizer = self.model.full_tensors(), self.optimizer_tensors()
-        if self.rank == 0:
-            return store.write(
-                folder,
-                self.version,
-                weights=weights,
-                optimizer=optimizer,
-                random=random_state(self.device),
-                extra=store.Extra(version=self.version, **extra),
-                model=self.settings.model,
-                dtype=self.settings.dtype,
-            )
-        for _ in chain(weights, optimizer):  # takes part in gathering
-            pass
-        return None
+        """Write a checkpoint of this moment under `folder` and wait for it (`TakenCheckpoint.write`). On rank 0."""
+        taken = self.take_checkpoint(**extra)
+        return None if taken is None else taken.write(folder)
 
     def load(self, path: str | Path) -> store.Extra:
         """Continue from the checkpoint at `path`, written with any number of ranks; answers with its extra."""
@@ -287,15 +324,16 @@ class Trainer:
             set_random_state(loaded.random, self.device)
         return loaded.extra
 
-    def optimizer_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Optimizer state, gathered on the CPU, as `<parameter>.<state>`; empty before the first update. Collective."""
+    def optimizer_tensors(self, device: torch.device | str | None = "cpu") -> Iterator[tuple[str, Tensor]]:
+        """Optimizer state, gathered, as `<parameter>.<state>`; empty before the first update. Collective.
+        device: None leaves each where it is."""
         for name, parameter in self.model.named_masters():
             for key, value in sorted(self.optimizer.state.get(parameter, {}).items()):
-                yield f"{name}.{key}", gather(value.detach()).cpu()
+                yield f"{name}.{key}", gather(value.detach()).to(device)
             if self.settings.lora_rank:  # weights hold adapters only added in
-                yield f"{name}.value", gather(parameter.detach()).cpu()
+                yield f"{name}.value", gather(parameter.detach()).to(device)
         if self.critic is not None:
-            yield from self.critic.tensors()
+            yield from self.critic.tensors(device)
 
     @torch.no_grad()
     def load_state(self, weights: dict[str, Tensor], optimizer: dict[str, Tensor], version: int) -> None:
@@ -307,21 +345,6 @@ class Trainer:
         if self.critic is not None:
             self.critic.load_tensors(optimizer)
         load_adamw(self.optimizer, self.model.named_masters(), optimizer)
-
-
-def random_state(device: torch.device) -> dict[str, Tensor]:
-    """State of torch's generators as uint8 tensors. Steps don't depend on it (they seed their own draws)."""
-    state = {"torch": torch.get_rng_state()}
-    if device.type == "cuda":
-        state["cuda"] = torch.cuda.get_rng_state(device)
-    return state
-
-
-def set_random_state(state: dict[str, Tensor], device: torch.device) -> None:
-    """The reverse; a generator of a device that isn't here is passed over."""
-    torch.set_rng_state(state["torch"])
-    if device.type == "cuda" and "cuda" in state:
-        torch.cuda.set_rng_state(state["cuda"], device)
 
 
 def device_of(settings: TrainerSettings, rank: int) -> torch.device:

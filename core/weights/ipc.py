@@ -101,7 +101,7 @@ class Publisher:
             for (name, tensor), at in zip(whole, offsets, strict=True):
                 place = _view(buffer, at, tensor.dtype, list(tensor.shape))
                 seal.add(name, place.copy_(tensor))
-            torch.cuda.synchronize(self._device)
+            torch.cuda.current_stream(self._device).synchronize()  # alone: a step may run beside it
             handle = Handle(
                 version=version, fingerprint=seal.hexdigest(), slot=slot, card=card_of(self._device),
                 storage=self._handles[slot], storage_offset=self._offsets[slot],

@@ -27,7 +27,7 @@ log = structlog.get_logger()
 
 
 class Outgoing:
-    """The learner's hand-over by card or network. Not for use from several threads."""
+    """The learner's hand-over by card or network. One call at a time, from any thread."""
 
     def __init__(
         self, transport: Literal["ipc", "nccl"], *, device: torch.device, host: str = "127.0.0.1",

@@ -27,26 +27,26 @@ from pathlib import Path
 from tests.benchmarks.children import json_lines
 from tests.benchmarks.learner_shapes import MODELS
 
-DEFAULT = "compiled"
+DEFAULT = "default"
 CONFIGURATIONS: dict[str, dict] = {
-    "compiled": {"compile": True},
-    "varlen": {"compile": True, "attention": "varlen"},
-    "cudnn": {"compile": True, "attention": "cudnn"},
-    "cudnn-repeated": {"compile": True, "attention": "cudnn", "grouped": False},
-    "cudnn-grouped": {"compile": True, "attention": "cudnn", "grouped": True},
-    "chunk-1024": {"compile": True, "head_chunk_tokens": 1024},
-    "chunk-4096": {"compile": True, "head_chunk_tokens": 4096},
-    "chunk-8192": {"compile": True, "head_chunk_tokens": 8192},
-    "head-recompute": {"compile": True, "head": "recompute"},
-    "head-cache-6gib": {"compile": True, "head": "recompute", "head_cache_gib": 6.0},
-    "selective": {"compile": True, "activation_checkpointing": "selective"},
-    "attention-kept": {"compile": True, "activation_checkpointing": "attention"},
-    "full": {"compile": True, "activation_checkpointing": "full"},
-    "eager": {},
-    "eager-selective": {"activation_checkpointing": "selective"},
-    "sharded": {"compile": True, "shard": "always"},
-    "fa3": {"compile": True, "attention": "fa3"},
-    "fa4": {"compile": True, "attention": "fa4"},
+    "default": {},
+    "separate": {"join_products": False},
+    "varlen": {"attention": "varlen"},
+    "cudnn": {"attention": "cudnn"},
+    "cudnn-repeated": {"attention": "cudnn", "grouped": False},
+    "chunk-1024": {"head_chunk_tokens": 1024},
+    "chunk-4096": {"head_chunk_tokens": 4096},
+    "chunk-8192": {"head_chunk_tokens": 8192},
+    "head-recompute": {"head": "recompute"},
+    "head-cache-6gib": {"head": "recompute", "head_cache_gib": 6.0},
+    "selective": {"activation_checkpointing": "selective"},
+    "attention-kept": {"activation_checkpointing": "attention"},
+    "full": {"activation_checkpointing": "full"},
+    "eager": {"compile": False},
+    "eager-selective": {"compile": False, "activation_checkpointing": "selective"},
+    "sharded": {"shard": "always"},
+    "fa3": {"attention": "fa3"},
+    "fa4": {"attention": "fa4"},
 }
 
 

@@ -68,10 +68,12 @@ def report(events: Sequence[dict], top: int = 30) -> dict:
         entry[0] += event["dur"]
         entry[1] += 1
     began, ended, covered, gaps = gpu[0]["ts"], gpu[0]["ts"], 0.0, []
+    last = ""
     for event in gpu:
         start, end = event["ts"], event["ts"] + event["dur"]
         if start > ended:
-            gaps.append(start - ended)
+            gaps.append((start - ended, last, event["name"]))
+        last = event["name"]
         covered += max(0.0, end - max(start, ended))
         ended = max(ended, end)
     window = ended - began
@@ -79,7 +81,7 @@ def report(events: Sequence[dict], top: int = 30) -> dict:
     return {
         "window_ms": round(window / 1e3, 2),
         "idle_ms": round((window - covered) / 1e3, 2),
-        "largest_gaps_ms": [round(gap / 1e3, 2) for gap in sorted(gaps, reverse=True)[:5]],
+        "largest_gaps_ms": [[round(us / 1e3, 2), a[:60], b[:60]] for us, a, b in sorted(gaps, reverse=True)[:8]],
         "kernels": len(gpu),
         "shares": {kind: round(us / window, 4) for kind, us in sorted(by_kind.items(), key=lambda x: -x[1])}
         | {"idle": round(1 - covered / window, 4)},
@@ -97,7 +99,7 @@ def profile(step: Callable[[], object]) -> dict:
     from torch.profiler import ProfilerActivity
 
     torch.cuda.synchronize()
-    with torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as traced:
+    with torch.profiler.profile(activities=[ProfilerActivity.CUDA]) as traced:
         step()
         torch.cuda.synchronize()
     with tempfile.TemporaryDirectory() as folder:

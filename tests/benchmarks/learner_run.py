@@ -50,8 +50,7 @@ def measure(ranks, shape: str, said: argparse.Namespace) -> dict:
     """Figures of the median step at a shape."""
     batch = samples(shape, MODELS[said.model]["vocab_size"])
     began = time.perf_counter()
-    for _ in range(said.warmup):
-        ranks.step(batch)
+    refused = sum(ranks.step(batch)["applied"] != 1.0 for _ in range(said.warmup))
     warmup_s = time.perf_counter() - began
     steps = [ranks.step(batch) for _ in range(said.steps)]
     middle = statistics.median_low([s["step_s"] for s in steps])
@@ -64,7 +63,7 @@ def measure(ranks, shape: str, said: argparse.Namespace) -> dict:
         "mfu": round(numbers["mfu"], 4) if "mfu" in numbers else None,
         "peak_gib": round(max(s["peak_gib"] for s in steps), 2) if "peak_gib" in numbers else None,
         "step_s": round(middle, 4), **parts, "steps_s": [round(s["step_s"], 4) for s in steps],
-        "warmup_s": round(warmup_s, 1), "grad_norm": round(numbers["grad_norm"], 5),
+        "warmup_s": round(warmup_s, 1), "warmup_refused": refused, "grad_norm": round(numbers["grad_norm"], 5),
         "entropy": round(numbers["entropy"], 4), **graphs(),
     }  # fmt: skip
 

@@ -162,3 +162,25 @@ def test_staleness_is_bounded_whatever_the_speeds(seed, staleness, per_step, ext
             chain.feed(Rec("step", 0, chain.step + 1, outcomes))
     assert worst <= staleness + (window - 1) // per_step
     assert not playing and admitted == chain.consumed
+
+
+@given(st.integers(0, 10_000), st.integers(1, 3), st.integers(0, 4))
+@settings(max_examples=120, deadline=None)
+def test_what_comes_next_is_foretold(seed, per_step, more):
+    """`after` says what `ready` will say once a step is consumed, and leaves the collector as it is."""
+    rng = random.Random(seed)
+    collector = Collector(groups_per_step=per_step, window=per_step + more)
+    messages = [(a, i) for a in range(14) for i in range(2)]
+    rng.shuffle(messages)
+    ends = {a: rng.choice(["max_turns", "max_turns", "infra"]) for a in range(14)}
+    for seq, (admission, index) in enumerate(messages, start=1):
+        collector.add(seq, episode(admission, index, end=ends[admission]), admission=admission, size=2)
+        if rejects := collector.rejects():
+            collector.consume([group.outcome() for group in rejects])
+        if groups := collector.ready():
+            outcomes = [group.outcome({0: "stale", 1: "stale"} if rng.random() < 0.3 else None) for group in groups]
+            before = collector.state()
+            then = [group.group_id for group in collector.after(outcomes).ready()]
+            assert collector.state() == before and collector.ready() == groups
+            collector.consume(outcomes)
+            assert [group.group_id for group in collector.ready()] == then

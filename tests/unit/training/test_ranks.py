@@ -4,24 +4,26 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 
+import msgspec
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 
 from core.checkpoints import store
-from core.training.ranks import RankFailed, RankGroup, _Call, decode_call, encode_call
+from core.training.ranks import RankFailed, RankGroup, decode_samples, encode_samples
 from core.training.settings import TrainerSettings
 from core.training.trainer import Trainer
 from core.weights import filesystem
 from tests.unit.training.conftest import make_samples
 
 
-def test_calls_survive_the_wire():
+def test_samples_survive_the_wire():
     samples = make_samples(3)
-    call = decode_call(encode_call(_Call("step", samples, {"keep": 2})))
-    assert call.method == "step" and call.keywords == {"keep": 2} and call.samples is not None
-    for got, want in zip(call.samples, samples, strict=True):
+    for got, want in zip(decode_samples(encode_samples(samples)), samples, strict=True):
         for name in ("ids", "mask", "logprobs", "versions"):
             np.testing.assert_array_equal(getattr(got, name), getattr(want, name))
             assert getattr(got, name).dtype == getattr(want, name).dtype
@@ -105,6 +107,34 @@ def test_a_checkpoint_continues_with_another_number_of_ranks(policy_folder, two,
             torch.testing.assert_close(loaded[key], want, atol=1e-5, rtol=1e-5)
 
 
+def test_batches_made_ahead_on_every_rank(policy_folder, two, tmp_path):
+    one = Trainer(settings_for(policy_folder))
+    two.load(store.commit(one.save(tmp_path)))
+    dropped, wanted = two.prepare(make_samples(6, seed=7)), two.prepare(make_samples(9, seed=8))
+    assert dropped.number + 1 == wanted.number
+    later = two.prepare(make_samples(5, seed=9))  # while `wanted` trains, say
+    for batch, seed, count in ((wanted, 8, 9), (later, 9, 5)):
+        got, want = two.step(batch), one.step(make_samples(count, seed=seed))
+        assert got["samples"] == want["samples"] == count
+        assert (got["loss"], got["grad_norm"]) == pytest.approx((want["loss"], want["grad_norm"]), abs=1e-5)
+
+
+def test_snapshots_of_two_ranks_are_of_their_moment(policy_folder, two, tmp_path):
+    one = Trainer(settings_for(policy_folder))
+    two.load(store.commit(one.save(tmp_path / "start")))
+    for group in (one, two):
+        group.step(make_samples(8, seed=3))
+    want, taken, weights = dict(one.model.full_tensors()), two.take_checkpoint(log_position=4), two.take_weights()
+    two.step(make_samples(8, seed=4))
+    loaded = store.load(store.commit(taken.write(tmp_path / "c")))
+    assert (loaded.extra.version, loaded.extra.log_position) == (1, 4)
+    weights.publish(tmp_path / "w")
+    published = filesystem.read(tmp_path / "w" / "v000001")
+    for name, tensor in want.items():
+        torch.testing.assert_close(loaded.weights[name], tensor, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(published[name], tensor, atol=1e-5, rtol=1e-5)
+
+
 def test_a_lost_rank_fails_the_group(two):
     os.kill(two._processes[0].pid, signal.SIGKILL)
     two._processes[0].wait()
@@ -113,3 +143,22 @@ def test_a_lost_rank_fails_the_group(two):
     two.close()
     with pytest.raises(RankFailed, match="closed"):
         two.step(make_samples(4))
+
+
+IDLE_S, DEADLINE_S = 7.0, 4.0
+
+
+def test_idle_ranks_outlive_the_deadline_of_collectives(policy_folder, monkeypatch):
+    """Waiting for a batch, and without a micro-batch of its own; and the deadline is in force: a collective that nobody
+    joins does run into it."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    settings = msgspec.structs.replace(settings_for(policy_folder, ranks=2), collective_timeout_s=DEADLINE_S)
+    with RankGroup(settings) as group:
+        assert group.step(make_samples(8))["applied"] == 1
+        threading.Event().wait(IDLE_S)  # nobody sets it: for so long the run has no batch
+        numbers = group.step(make_samples(1, seed=2))  # one sample: the other rank has a row of no weight
+        assert (numbers["applied"], numbers["samples"]) == (1, 1)
+        started = time.monotonic()
+        with pytest.raises(RuntimeError, match=r"(?i)time"):
+            dist.all_reduce(torch.zeros(1))
+        assert time.monotonic() - started < 60
