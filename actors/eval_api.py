@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from core.evaluation.findings import joined
 from core.evaluation.verdict import Verdict
 from core.identity import digest
 from core.tasks.task import BACKENDS, Task
@@ -145,6 +146,18 @@ def read_request(body: bytes, backends: tuple[str, ...]) -> EvalRequest:
     return request
 
 
+class _Named(msgspec.Struct):
+    id: Any = None
+
+
+def read_id(body: bytes) -> Any:
+    """The `id` of a request that is none otherwise, so that its line in a batch's answer can be told; else None."""
+    try:
+        return msgspec.json.decode(body, type=_Named).id
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
 def read_batch(body: bytes) -> list[bytes]:
     """The bodies of the single requests. Raises BadRequest."""
     try:
@@ -173,7 +186,7 @@ def answer(verdict: Verdict, request: EvalRequest, terms: Terms, *, evaluator: s
             return Answer(status=500, body={"detail": told, "metadata": metadata})
         return Answer(status=503, body={"detail": told, "metadata": metadata}, retry_after_s=RETRY_S)
     if verdict.kind == "unsupported":
-        told = f"this evaluator can't tell whether the kernel is right: {verdict.feedback}"
+        told = f"this evaluator can't tell whether the kernel is right: {joined(verdict.feedback)}"
         return Answer(status=501, body={"detail": told, "metadata": metadata})
     status = STATUS.get(verdict.category, 200) if verdict.kind == "fail" else 200
     if status != 200:

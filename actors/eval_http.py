@@ -22,7 +22,7 @@ import structlog
 from aiohttp import web
 
 from actors import eval_info
-from actors.eval_api import RETRY_S, Answer, BadRequest, EvalRequest, read_batch, read_request
+from actors.eval_api import RETRY_S, Answer, BadRequest, EvalRequest, read_batch, read_id, read_request
 from actors.eval_desk import Desk, Full
 from actors.fault_book import FaultBook
 from bus.broker import BusError, TooLarge
@@ -189,6 +189,7 @@ class EvalServer:
             line["id"] = wanted.id
             result = await self._ask(wanted)
         except BadRequest as error:
+            line["id"] = read_id(body)
             result = Answer(status=error.status, body={"detail": str(error)})
         line["status"] = result.status
         if result.status == 200:
@@ -280,10 +281,19 @@ class EvalServer:
             return await handler(request)
         except web.HTTPException as error:
             headers = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else None
-            return _json({"detail": error.reason}, error.status, headers)
+            return _json({"detail": _told(error, request)}, error.status, headers)
         except Exception as error:
             log.error("request failed", path=request.path, exc_info=True)
             return _json({"detail": f"unexpected error, see the gateway's log: {type(error).__name__}"}, 500)
+
+
+def _told(error: web.HTTPException, request: web.Request) -> str:
+    path = request.path[:100]
+    if error.status == 405:
+        return f"{request.method} {path}: wanted {error.headers['Allow']}"
+    if error.status == 404:
+        return f"no such path {path!r}: wanted /eval, or another that docs/gateway.md lists"
+    return error.reason
 
 
 def _json(body: dict[str, Any], status: int = 200, headers: dict[str, str] | None = None) -> web.Response:

@@ -8,6 +8,8 @@ import argparse
 import importlib
 import sys
 
+from runners.usage import Parser
+
 COMMANDS = (
     "up",
     "run_actor",
@@ -27,7 +29,7 @@ COMMANDS = (
 
 
 def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="kernelmill",
         description="Train language models to write fast GPU kernels by asynchronous multi-turn RL.",
     )
@@ -43,6 +45,7 @@ def main(argv: list[str] | None = None) -> int:
     if rest:  # argparse gives up on positionals that come after options: overrides may stand anywhere
         strange = [word for word in rest if word.startswith("-") or "=" not in word or not hasattr(args, "overrides")]
         if strange:
+            top.prog += f" {args.command}"
             top.error(f"unrecognized arguments: {' '.join(strange)}")
         args.overrides = [*args.overrides, *rest]
     try:

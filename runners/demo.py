@@ -101,13 +101,14 @@ def summary(folder: Any, config: Any, wall_s: float) -> dict[str, Any]:
     """The figures of a finished demo, from its record and the two held-out files. Where no first turn failed, nothing
     was left to repair, and the repair share counts as 1."""
     from core.record import heldout, reading
+    from runners.report.data import first_and_last
 
     before = heldout.load(folder.root / heldout.BEFORE)
     after = heldout.load(folder.root / heldout.AFTER)
     ledger = reading.ledger(folder.root)
     steps = [step for step in reading.surviving_steps(reading.steps(folder.root)) if step.kind == "step"]
     facts = list(reading.facts(folder.root))
-    rewards = [step.metrics["reward/mean"] for step in steps]
+    reward_first, reward_last, _ = first_and_last([step.metrics["reward/mean"] for step in steps])
     train_s = steps[-1].at - min(fact.at for fact in facts if fact.kind == "admitted")
     return {
         "held_out_correct_before": before.figures["correct/by_turn_1"],
@@ -117,8 +118,8 @@ def summary(folder: Any, config: Any, wall_s: float) -> dict[str, Any]:
         "held_out_reward_before": before.figures["reward/mean"],
         "held_out_reward_after": after.figures["reward/mean"],
         "held_out_tasks": after.tasks,
-        "reward_first": mean(rewards[:3]),
-        "reward_last": mean(rewards[-3:]),
+        "reward_first": reward_first,
+        "reward_last": reward_last,
         "steps": len(steps),
         "wall_s": round(wall_s, 1),
         "ledger_balanced": ledger.balanced,
@@ -127,10 +128,6 @@ def summary(folder: Any, config: Any, wall_s: float) -> dict[str, Any]:
         "staleness_max": max(step.metrics["staleness/max"] for step in steps),
         "seed": config.run.seed,
     }
-
-
-def mean(values: list[float]) -> float:
-    return sum(values) / len(values)
 
 
 def _print(figures: dict[str, Any], report: Path) -> None:

@@ -179,7 +179,7 @@ def engine(path: str) -> Iterator[Finding]:
         installed = importlib.metadata.version("vllm")
     except importlib.metadata.PackageNotFoundError:
         found = f"not installed, but {path} has rollout.engine = 'vllm'" if needed else "not installed"
-        advice = "pip install 'kernelmill[vllm]', or set rollout.engine = 'transformers'"
+        advice = "make extra-vllm, or set rollout.engine = 'transformers'"
         yield Finding(False if needed else None, "vllm", found, advice)
         return
     if not needed:
@@ -191,7 +191,7 @@ def engine(path: str) -> Iterator[Finding]:
         version()
         yield Finding(True, "vllm", installed)
     except ImportError as error:  # another version than is supported, or one that this machine can't load
-        yield Finding(False, "vllm", str(error), "pip install 'kernelmill[vllm]'")
+        yield Finding(False, "vllm", str(error), "make extra-vllm")
 
 
 def recipe(path: str) -> Iterator[Finding]:

@@ -88,7 +88,7 @@ def line_of(row: dict[str, Any]) -> str:
 
 
 def _chain_line(row: dict[str, Any]) -> str:
-    from runners.live import percent, turn_series
+    from runners.live import turns_text
 
     if row["kind"] == "incarnation":
         return f"took over as incarnation {row['incarnation']} after step {row['step']}"
@@ -104,8 +104,8 @@ def _chain_line(row: dict[str, Any]) -> str:
     parts = [f"step {row['step']}"]
     if metrics.get("reward/mean") is not None:
         parts.append(f"reward {metrics['reward/mean']:.3f}")
-    if by_turn := turn_series(metrics):
-        parts.append("correct by turn " + " ".join(percent(share) for _, share in by_turn))
+    if by_turn := turns_text(metrics):
+        parts.append(by_turn)
     if metrics.get("staleness/max") is not None:
         parts.append(f"staleness up to {metrics['staleness/max']:.0f}")
     trained, rejected = (sum(len(group.get(name) or ()) for group in groups) for name in ("trained", "rejected"))

@@ -106,10 +106,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _show(verdict: "Verdict", walls: str) -> None:
+    from core.evaluation.findings import joined
+
     words = {"pass": "PASS", "fail": "FAIL", "unsupported": "CAN'T TELL", "infra": "NO VERDICT"}
     stage = f" at {verdict.stage}" if verdict.stage else ""
     print(f"{words[verdict.kind]}{stage}  ({verdict.wall_s:.2f} s, sandbox: {walls})")
-    print(verdict.feedback)
+    print(joined(verdict.feedback))
     if verdict.speedup is not None:
         times = f"{verdict.runtime_ms:.4g} ms against {verdict.baseline_ms:.4g} ms"
         print(f"speedup {verdict.speedup:.3f} ({verdict.speed_kind}), {times}")

@@ -211,8 +211,8 @@ def plain_line(state: LiveState, now: float) -> str:
     parts = [f"step {state.done}/{state.steps_total or '?'}"]
     if (reward := latest.get("reward/mean")) is not None:
         parts.append(f"reward {reward:.3f} (mean {state.moving_mean('reward/mean'):.3f})")
-    if by_turn := turn_series(latest):
-        parts.append("correct by turn " + " ".join(percent(share) for _, share in by_turn))
+    if by_turn := turns_text(latest):
+        parts.append(by_turn)
     if (turns := latest.get("turns/mean")) is not None:
         parts.append(f"turns {turns:.2f}")
     if (lag := latest.get("staleness/mean")) is not None:
@@ -226,16 +226,22 @@ def plain_line(state: LiveState, now: float) -> str:
 
 
 def heldout_line(state: LiveState) -> str:
-    """The newest evaluation beside training; `version 20  reward 0.412 (version 5: 0.355)  correct by turn 31 %`."""
+    """The newest evaluation beside training; `version 20  reward 0.412 (version 5: 0.355)  correct by turn 1: 31 %`."""
     version, figures = state.heldout[-1]
     parts = [f"version {version}"]
     reward, first = figures.get("reward/mean"), state.heldout[0][1].get("reward/mean")
     if reward is not None:
         since = f" (version {state.heldout[0][0]}: {first:.3f})" if first is not None and len(state.heldout) > 1 else ""
         parts.append(f"reward {reward:.3f}{since}")
-    if by_turn := turn_series(figures):
-        parts.append("correct by turn " + " ".join(percent(share) for _, share in by_turn))
+    if by_turn := turns_text(figures):
+        parts.append(by_turn)
     return "  ".join(parts) if len(parts) > 1 else f"version {version}  nothing scored"
+
+
+def turns_text(metrics: Mapping[str, float]) -> str:
+    """`correct by turn 1: 34 %, 2: 59 %`; empty where nothing is known."""
+    known = ", ".join(f"{turn}: {percent(share)}" for turn, share in turn_series(metrics))
+    return f"correct by turn {known}" if known else ""
 
 
 def turn_series(metrics: Mapping[str, float]) -> list[tuple[int, float]]:

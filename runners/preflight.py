@@ -102,7 +102,7 @@ def check_engine(config: RunConfig) -> None:
     if config.rollout.engine == "vllm" and importlib.util.find_spec("vllm") is None:
         raise UsageError(
             "rollout.engine = 'vllm', but vllm is not installed here: "
-            "pip install 'kernelmill[vllm]', or set rollout.engine = 'transformers'"
+            "make extra-vllm, or set rollout.engine = 'transformers'"
         )
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -94,4 +95,10 @@ def source_of(text: str) -> dict[str, Any]:
     path, at, revision = text.rpartition("@")
     if at and path.endswith(".jsonl"):
         return {"kind": "jsonl", "path": path, "revision": revision}
-    return {"kind": "jsonl" if text.endswith(".jsonl") else "folder", "path": text}
+    if text.endswith(".jsonl"):
+        return {"kind": "jsonl", "path": text}
+    if "/" not in text and not Path(text).exists():
+        raise TaskError(
+            f"got {text!r}, wanted starter, composed:COUNT, huggingface:NAME@REVISION, a folder or a .jsonl"
+        )
+    return {"kind": "folder", "path": text}

@@ -1,5 +1,24 @@
 """What a person at the keyboard can mend."""
 
+import argparse
+import difflib
+import re
+from typing import NoReturn
+
+_CHOICE = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)$", re.DOTALL)
+
 
 class UsageError(Exception):
     """The text is one line: what was got, what was wanted, what to do. The exit code is 2."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, with the nearest known word, and where the options are listed; its subparsers
+    do as well."""
+
+    def error(self, message: str) -> NoReturn:
+        nearest = ""
+        if found := _CHOICE.search(message):
+            near = difflib.get_close_matches(found[1], re.findall(r"[\w-]+", found[2]), n=1)
+            nearest = f"; did you mean {near[0]}?" if near else ""
+        self.exit(2, f"{self.prog}: {' '.join(message.split())}{nearest} (`{self.prog} --help` lists what there is)\n")

@@ -70,6 +70,11 @@ def feedback_text(
     return _cut("\n".join(part for part in parts if part), limit)
 
 
+def joined(feedback: str) -> str:
+    """The feedback for a person, with a headline that was parted for the policy in one line again."""
+    return feedback.replace(" …\n… ", " ", 1)
+
+
 def compact(feedback: str) -> str:
     """The compact text of a verdict whose full feedback is `feedback`: its first line."""
     return feedback.partition("\n")[0]

@@ -26,10 +26,14 @@ from core.evaluation.screens import screen
 from core.evaluation.settings import JudgeSettings
 from core.evaluation.source_text import without_mark
 from core.evaluation.spawn import Outcome, Zygote, ZygoteError
+from core.evaluation.time_limit import TookTooLong, time_limit
 from core.evaluation.verdict import Verdict
 from core.tasks.format import TaskError
 from core.tasks.task import Task
 
+REFERENCE_S = 120.0
+"""For a task's own code to load and to be counted, once in a worker's life: no sandbox ends it, as it would a
+candidate. Less than `pool.longest_s` leaves for it."""
 _CACHED_TASKS = 256
 _WARM_UP = """
 import torch
@@ -133,11 +137,14 @@ class Judge:
         known = self._tasks.get(task.source)
         if known is None:
             try:
-                reference = Reference(task.source, task.name, self.settings.profile)
-                known = Prepared(reference=reference, may_mutate=mutates_inputs(reference))
+                with time_limit(REFERENCE_S):
+                    reference = Reference(task.source, task.name, self.settings.profile)
+                    known = Prepared(reference=reference, may_mutate=mutates_inputs(reference))
             except TaskError as error:
                 known = error
-            except Exception as error:  # the task's own code may raise anything
+            except TookTooLong:
+                known = TaskError(f"task {task.task_id} does not run: it was not ready after {REFERENCE_S:.0f} s")
+            except (Exception, SystemExit) as error:  # the task's own code may raise anything
                 known = TaskError(f"task {task.task_id} does not run: {type(error).__name__}: {error}")
             self._tasks[task.source] = known
             if len(self._tasks) > _CACHED_TASKS:

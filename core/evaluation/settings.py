@@ -4,6 +4,7 @@
 `JudgeSettings(**{name: getattr(section, name) for name in JudgeSettings.__struct_fields__})`.
 """
 
+import re
 from typing import Any, Literal
 
 import msgspec
@@ -87,11 +88,20 @@ def identity(settings: Any) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
+CUDA_ARCHITECTURES = (70, 75, 80, 86, 87, 89, 90, 100, 103, 110, 120, 121)
+"""Compute capabilities, times ten, that kernels are cross-compiled for: what an assembler would refuse later, as if the
+kernel were at fault, is refused here."""
+_HIP_ARCHITECTURE = re.compile(r"gfx(9[0-9a-f]{2}|1[0-9]{3})")
+
+
 def parse_target(target: str) -> tuple[str, int | str, int]:
     """`cuda:90` as ("cuda", 90, 32), `hip:gfx942` as ("hip", "gfx942", 64): backend, architecture, lanes of a warp."""
     backend, _, arch = target.partition(":")
-    if backend == "cuda" and arch.isdigit():
+    if backend == "cuda" and arch.isdecimal() and int(arch) in CUDA_ARCHITECTURES:
         return "cuda", int(arch), 32
-    if backend == "hip" and arch.startswith("gfx"):
+    if backend == "hip" and _HIP_ARCHITECTURE.fullmatch(arch):
         return "hip", arch, 64 if arch.startswith("gfx9") else 32
-    raise ValueError(f"target {target!r}: wanted cuda:<compute capability> (cuda:90) or hip:<gfx name> (hip:gfx942)")
+    known = ", ".join(map(str, CUDA_ARCHITECTURES))
+    raise ValueError(
+        f"target {target!r}: wanted cuda:<compute capability> (cuda:90; of {known}) or hip:<gfx name> (hip:gfx942)"
+    )

@@ -33,9 +33,7 @@ def huggingface_tasks(path: str, *, revision: str, backend: str = "triton") -> I
         from datasets import DatasetDict, load_dataset, load_from_disk
         from datasets.exceptions import DatasetsError
     except ImportError as error:
-        raise TaskError(
-            f"{path}: the package 'datasets' is missing; install it with: pip install 'kernelmill[data]'"
-        ) from error
+        raise TaskError(f"{path}: the package 'datasets' is missing; install it with: make extra-data") from error
     try:
         if local.is_dir():
             found = load_from_disk(path) if any((local / name).is_file() for name in SAVED) else load_dataset(path)

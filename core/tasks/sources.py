@@ -74,6 +74,8 @@ def load_source(
         if (not levels or task.level in levels) and (split == "all" or side_of(task.structure) == split)
     ]
     label = f"task source {kind}{f' {path}' if path else ''}"
+    if not everything:
+        raise TaskError(f"{label}: it is empty; wanted at least one task")
     if not chosen:
         raise TaskError(
             f"{label}: none of its {len(everything)} tasks has split {split!r} and levels {levels or 'all'}"

@@ -223,6 +223,16 @@ def mean_of(values: list[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
+ENDS = 3
+"""Steps at either end whose mean is called first and last."""
+
+
+def first_and_last(values: list[float | None]) -> tuple[float | None, float | None, int]:
+    """Means of the first and of the last n values, and n: ENDS, or less so that no value is in both (one alone is)."""
+    n = min(ENDS, max(1, len(values) // 2))
+    return mean_of(values[:n]), mean_of(values[-n:]), n
+
+
 def moving_mean(values: list[float | None], width: int) -> list[float | None]:
     """Of the last `width` values at each position."""
     return [mean_of(values[max(0, n + 1 - width) : n + 1]) for n in range(len(values))]

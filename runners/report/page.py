@@ -13,7 +13,7 @@ from core.record.heldout import HeldOut, HeldOutEpisode
 from core.record.redact import redacted
 from runners.live import duration, turn_series
 from runners.report.code import code_block, visible
-from runners.report.data import Pair, ReportData, mean_of, moving_mean, shown_turn, standard_error
+from runners.report.data import Pair, ReportData, first_and_last, mean_of, moving_mean, shown_turn, standard_error
 from runners.report.style import CSS
 from runners.report.svg import Series, figure, line_chart
 
@@ -30,8 +30,6 @@ LEARNER = (
 )
 MOST_MARKS = 20
 """Of each kind."""
-ENDS = 5
-"""Steps at either end whose mean is called first and last."""
 
 
 def page(data: ReportData) -> str:
@@ -69,11 +67,10 @@ def _head(data: ReportData) -> str:
 
 def _tiles(data: ReportData) -> str:
     tiles = []
-    rewards = data.series("reward/mean")
-    first, last = mean_of(rewards[:ENDS]), mean_of(rewards[-ENDS:])
+    first, last, n = first_and_last(data.series("reward/mean"))
     if first is not None and last is not None:
-        n = min(ENDS, len(rewards))
-        tiles.append((f"{first:.2f} → {last:.2f}", f"reward, mean of the first and last {n} steps"))
+        steps = "step" if n == 1 else f"{n} steps"
+        tiles.append((f"{first:.2f} → {last:.2f}", f"reward, mean of the first and last {steps}"))
     if data.before and data.after:
         for name, what in (
             ("correct/by_turn_1", "held-out correct at turn 1"),

@@ -67,6 +67,7 @@ def test_a_batch_streams_each_answer_when_it_is_there():
             found = {line["index"]: line for line in early}
             assert {index: line["status"] for index, line in found.items()} == {1: 200, 2: 422, 3: 503}
             assert (found[1]["id"], found[1]["result"]["correctness"]) == (7, False)
+            assert found[2]["id"] == "bad"
             assert "custom_model_src" not in found[2] and "original_model_src" in found[2]["detail"]
             assert found[3]["retry_after_s"] > 0 and "result" not in found[3]
             assert (last["index"], last["id"], last["result"]["correctness"]) == (0, "a", True)
@@ -152,8 +153,11 @@ def test_metrics_are_in_prometheus_text():
 def test_what_is_no_request_is_refused_with_one_line_in_detail():
     async def main():
         async with scene(by_name, max_request_kb=2) as (here, session):
-            assert await get(session, "/nothing") == (404, {"detail": "Not Found"})
-            assert (await get(session, "/eval"))[0] == 405
+            assert await get(session, "/nothing") == (
+                404,
+                {"detail": "no such path '/nothing': wanted /eval, or another that docs/gateway.md lists"},
+            )
+            assert await get(session, "/eval") == (405, {"detail": "GET /eval: wanted POST"})
             async with session.post("/eval", data=b"{}") as response:
                 assert response.status == 422 and "application/json" in (await response.json())["detail"]
             status, result, _ = await post(session, "/eval", body("x" * 3000))

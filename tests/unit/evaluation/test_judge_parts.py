@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from core.evaluation import compare, values
 from core.evaluation.categories import CATEGORIES
-from core.evaluation.findings import COMPACT_CHARS, FULL_CHARS, Finding, compact, feedback_text
+from core.evaluation.findings import COMPACT_CHARS, FULL_CHARS, Finding, compact, feedback_text, joined
 from core.evaluation.reference import Expected, Reference, Work
 from core.evaluation.roofline import KernelCounts, Roofline, floor_ms, kernel_ms, modelled, operator_ms
 from core.evaluation.screens import screen
@@ -150,8 +150,21 @@ def test_screen_notes_and_refuses() -> None:
 def test_settings_say_what_is_impossible() -> None:
     with pytest.raises(ValueError, match="draws = 1: at least 2"):
         JudgeSettings(draws=1)
-    with pytest.raises(ValueError, match="target 'h100': wanted cuda:"):
-        JudgeSettings(target="h100")
+    # What an assembler would only refuse when the first kernel reaches it is the settings' fault, not the kernel's.
+    for target in (
+        "h100",
+        "cuda:",
+        "cuda:xx",
+        "cuda:20",
+        "cuda:91",
+        "cuda:9",
+        "hip:gfx1",
+        "hip:gfx",
+        "hip:90",
+        "metal",
+    ):
+        with pytest.raises(ValueError, match=f"target '{target}': wanted cuda:"):
+            JudgeSettings(target=target)
     assert parse_target("cuda:90") == ("cuda", 90, 32)
     assert parse_target("hip:gfx942") == ("hip", "gfx942", 64)
     assert parse_target("hip:gfx1100") == ("hip", "gfx1100", 32)
@@ -252,3 +265,12 @@ def get_init_inputs():
         assert torch.equal(triangle, torch.tril(triangle))
         assert bool((positive > 0).all())
         assert bool(torch.isfinite(draw.expected.exact[0]))
+
+
+def test_a_headline_that_was_parted_for_the_policy_is_one_line_again_for_a_person() -> None:
+    headline = " ".join(f"word{n}" for n in range(40))
+    finding = Finding(stage="load", category="unsupported", headline=headline, detail="And more.")
+    feedback = feedback_text(finding)
+    assert len(feedback.splitlines()) == 3 and len(compact(feedback)) <= COMPACT_CHARS
+    assert joined(feedback) == f"unsupported: {headline}\nAnd more."
+    assert joined("wrong_value: short\nAnd more.") == "wrong_value: short\nAnd more."

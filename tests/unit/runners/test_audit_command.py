@@ -59,7 +59,7 @@ def test_rows_refusals_and_counts(folder, tmp_path, capsys):
 def test_bad_options_and_sources(folder):
     with pytest.raises(UsageError, match="--wall 0, --memory 4096"):
         run(folder, "--wall", 0)
-    with pytest.raises(TaskError, match="no such folder"):
+    with pytest.raises(TaskError, match="wanted starter"):
         run("nowhere")
     with pytest.raises(TaskError, match=r"levels \(4,\)"):
         run(folder, "--level", 4)

@@ -77,7 +77,7 @@ def test_a_split_that_leaves_no_task(tmp_path):
 
 def test_an_engine_that_is_not_installed(tmp_path):
     pytest.importorskip("torch")
-    refused(kernelmill("up", recipe(tmp_path), "rollout.engine=vllm"), "vllm", "pip install")
+    refused(kernelmill("up", recipe(tmp_path), "rollout.engine=vllm"), "vllm", "make extra-vllm")
 
 
 def test_a_missing_config(tmp_path):
@@ -153,6 +153,25 @@ def test_tasks_that_are_no_text(tmp_path):
     for source in (tmp_path / "tasks.jsonl", tmp_path):
         done = kernelmill("tasks", "list", source)
         assert done.returncode == 2 and len(done.stderr.strip().splitlines()) == 1, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], ["kernelmill: ", "COMMAND"]),
+        (["jugde"], ["'jugde'", "did you mean judge?"]),
+        (["judge", "--task", "x"], ["kernelmill judge: ", "--candidate", "`kernelmill judge --help`"]),
+        (["judge", "--draws", "abc"], ["--draws", "'abc'"]),
+        (["judge", "--task", "x", "--candidate", "x", "--bakcend", "cuda"], ["kernelmill judge: ", "--bakcend cuda"]),
+        (["judge", "--backend", "cudda"], ["'cudda'", "did you mean cuda?"]),
+        (["tasks", "lsit", "starter"], ["'lsit'", "did you mean list?"]),
+        (["tasks", "list", "starter", "--level", "x"], ["--level", "'x'"]),
+        (["run", "learnr", "--config", "x"], ["'learnr'", "did you mean learner?"]),
+        (["up", "configs/demo.toml", "--dry-rum"], ["kernelmill up: ", "--dry-rum"]),
+    ],
+)
+def test_words_that_no_command_knows(words, said):
+    refused(kernelmill(*words), *said)
 
 
 def test_cards_that_this_machine_lacks(tmp_path):

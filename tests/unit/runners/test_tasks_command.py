@@ -38,6 +38,7 @@ def test_lists_composed_tasks_of_a_seed(capsys):
         (["composed:x"], "got 'composed:x', wanted composed:COUNT"),
         (["composed:0"], "needs the number of tasks to make, got count = 0"),
         (["no/such/folder"], "no/such/folder: no such folder"),
+        (["strater"], "got 'strater', wanted starter, composed:COUNT"),
         (["none.jsonl"], "none.jsonl: no such file"),
         (["none.jsonl@abc"], "none.jsonl: no such file"),
         (["composed:99999999999"], "makes at most 200000 tasks at once"),

@@ -86,6 +86,12 @@ def test_composed_tasks_are_the_generator_s():
     assert {task.level for task in load_source(kind="composed", count=20, levels=(3,))} == {3}
 
 
+def test_an_empty_file_holds_no_task(tmp_path):
+    (tmp_path / "empty.jsonl").write_text("\n")
+    with pytest.raises(TaskError, match=r"empty.jsonl: it is empty; wanted at least one task"):
+        load_source(kind="jsonl", path=str(tmp_path / "empty.jsonl"))
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -145,7 +151,7 @@ def test_rows_of_a_hub_data_set_become_tasks():
 
 def test_a_missing_package_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "datasets", None)
-    with pytest.raises(TaskError, match=r"pip install 'kernelmill\[data\]'"):
+    with pytest.raises(TaskError, match="make extra-data"):
         load_source(kind="huggingface", path="some/set", revision="0" * 40)
 
 

@@ -41,7 +41,7 @@ def test_a_log_gets_one_line() -> None:
     out = io.StringIO()
     view = View(Console(file=out, width=200))
     view.feed(msgspec.to_builtins(evaluated(5, 0.3)), scene.START)
-    assert out.getvalue() == "held-out  version 5  reward 0.300  correct by turn 25 % 50 %\n"
+    assert out.getvalue() == "held-out  version 5  reward 0.300  correct by turn 1: 25 %, 2: 50 %\n"
 
 
 def test_the_report_draws_them_over_versions(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from core.record.record import FILES, STEPS, Record
 from runners import report
 from runners.report import build_report
 from runners.report.code import code_block
-from runners.report.data import gather, moving_mean
+from runners.report.data import first_and_last, gather, moving_mean
 from runners.report.svg import Series, figure, label, line_chart, ticks
 
 VOID = {"meta", "br", "line", "circle", "polyline", "img", "link", "input"}
@@ -71,7 +71,7 @@ def test_the_page_is_whole_and_says_what_the_record_says(folder: Path) -> None:
     account = reading.ledger(folder).episodes
     assert f"episodes {account.submitted} {account.trained} {account.rejected_total} (" in told
     rewards = [row.metrics["reward/mean"] for row in gather_steps(folder)]
-    assert f"{sum(rewards[:5]) / 5:.2f} → {sum(rewards[-5:]) / 5:.2f}" in told
+    assert f"{sum(rewards[:3]) / 3:.2f} → {sum(rewards[-3:]) / 3:.2f}" in told
     assert "balanced" in told and "20 steps" in told and "restarted from step 7; 3 steps made again" in told
     assert text.count('<svg class="chart"') == 9 + 3, "three of the learner's own figures are in the scene"
     assert "step 3: the weights did not move" in told
@@ -211,6 +211,13 @@ def test_long_kernels_are_cut_and_controls_are_marked() -> None:
     shown = code_block("x = 1\x1b[31m\n" + "y" * 30_000)
     assert "more characters" in shown and len(shown) < 25_000
     assert "\x1b" not in shown and "\N{REPLACEMENT CHARACTER}" in shown
+
+
+@given(st.lists(st.floats(0, 1), min_size=2, max_size=12))
+def test_no_step_is_both_among_the_first_and_the_last(values: list[float]) -> None:
+    first, last, n = first_and_last(values)
+    assert 1 <= n <= 3 and 2 * n <= len(values)
+    assert first == pytest.approx(sum(values[:n]) / n) and last == pytest.approx(sum(values[len(values) - n :]) / n)
 
 
 def test_moving_mean_passes_over_gaps() -> None:
