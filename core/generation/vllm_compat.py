@@ -30,7 +30,7 @@ def version() -> tuple[int, int]:
     except ImportError as error:
         raise ImportError(
             f"rollout.engine = 'vllm' needs vLLM, which can't be imported ({error}): "
-            f"pip install 'kernelmill[vllm]', or set rollout.engine = 'transformers'"
+            f"make extra-vllm, or set rollout.engine = 'transformers'"
         ) from error
     found = tuple(int(part) for part in vllm.__version__.split("+")[0].split(".")[:2])
     if not SUPPORTED[0] <= found < SUPPORTED[1]:

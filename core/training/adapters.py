@@ -29,7 +29,7 @@ def quantization(settings: TrainerSettings) -> Any:
     if settings.quantize == "none":
         return None
     if importlib.util.find_spec("bitsandbytes") is None:
-        raise AdapterError("quantize = 'nf4' needs bitsandbytes, which is not installed: pip install bitsandbytes, "
+        raise AdapterError("quantize = 'nf4' needs bitsandbytes, which is not installed: make extra-qlora, "
                            "or set quantize = 'none'")  # fmt: skip
     from transformers import BitsAndBytesConfig
 
@@ -42,7 +42,7 @@ def quantization(settings: TrainerSettings) -> Any:
 def add_adapters(lm: Any, settings: TrainerSettings) -> None:
     """Puts fresh adapters into `lm` in place, those alone trainable; `settings.seed` decides their values."""
     if importlib.util.find_spec("peft") is None:
-        raise AdapterError("lora_rank > 0 needs peft, which is not installed: pip install 'kernelmill[lora]', "
+        raise AdapterError("lora_rank > 0 needs peft, which is not installed: make extra-lora, "
                            "or set lora_rank = 0")  # fmt: skip
     from peft import LoraConfig, inject_adapter_in_model
 
