@@ -35,7 +35,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int = 0
     judged: int = 0
     gpu: dict[str, Any] | None = None
-    """State, faults and times of its GPU (`core.evaluation.gpu_condition.read_gauges`); None on the CPU tier."""
+    """State, faults and times of its GPU (`core.evaluation.gpu.condition.read_gauges`); None on the CPU tier."""
 
     @property
     def sound(self) -> bool:

@@ -26,9 +26,9 @@ from bus.broker import Delivery
 from bus.messages import Evaluation, Held, Judged
 from bus.worker import Retry, Worker
 from configs.cards import shared_by
-from core.evaluation import gpu_walls
 from core.evaluation.pool import JudgePool, JudgeUnfit
 from core.evaluation.settings import JudgeSettings
+from core.evaluation.walls import gpu as gpu_walls
 
 log = structlog.get_logger()
 UNFIT_PAUSE_S = 30.0

@@ -28,7 +28,7 @@ from bus.messages import Beat, Evaluation
 from bus.run_bus import RunBus
 from configs.schema import RunConfig
 from core.clock import Clock
-from core.evaluation.gpu_condition import read_gauges
+from core.evaluation.gpu.condition import read_gauges
 from core.evaluation.verdict import Verdict
 from core.evaluation.waits import longest_s
 from core.identity import candidate_key

@@ -4,7 +4,7 @@
     evaluator  sees the new number, probes all its GPUs in fresh processes, puts the result under `probed-<evaluator>`
     gateway    looks for a result of that number, or a later one
 
-The state of a GPU is what its workers share (`core.evaluation.gpu_shared`); here it is only read, and probed cold.
+The state of a GPU is what its workers share (`core.evaluation.gpu.shared`); here it is only read, and probed cold.
 """
 
 import asyncio
@@ -16,8 +16,9 @@ from typing import Any
 import msgspec
 
 from bus.run_bus import RunBus
-from core.evaluation import gpu_probe, gpu_walls
-from core.evaluation.gpu_health import GpuHealth, GpuUnfit
+from core.evaluation.gpu import probe as gpu_probe
+from core.evaluation.gpu.health import GpuHealth, GpuUnfit
+from core.evaluation.walls import gpu as gpu_walls
 
 ANSWER_S = 120.0
 _LOOK_S = 0.2

@@ -8,7 +8,7 @@ from actors.eval_api import Terms
 from actors.eval_desk import Device
 from actors.fault_book import FaultBook
 from actors.gpu_calls import GpuReport, used_by
-from core.evaluation.gpu_condition import read_gauges
+from core.evaluation.gpu.condition import read_gauges
 from core.evaluation.pool import JudgePool, JudgeUnfit
 from core.evaluation.settings import JudgeSettings
 from core.evaluation.verdict import Verdict

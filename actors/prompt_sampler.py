@@ -27,7 +27,7 @@ from bus import codec, facts
 from bus.broker import SequenceConflict
 from bus.messages import Cursor, Evaluation, Request
 from bus.reaper import Reaper
-from core.evaluation.auditor import Auditor
+from core.evaluation.audit.auditor import Auditor
 from core.flow.admission import admissible
 from core.flow.chain import Chain
 from core.identity import digest, group_id

@@ -10,7 +10,7 @@ from typing import Any
 
 import structlog
 
-from core.evaluation.auditor import Auditor
+from core.evaluation.audit.auditor import Auditor
 from core.tasks.loading import load_tasks
 from core.tasks.task import Task
 

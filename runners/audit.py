@@ -37,7 +37,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print rows as they come, then the counts; 0 when no task is flagged, 1 when some are, 2 when none can be read."""
-    from core.evaluation.auditor import Auditor
+    from core.evaluation.audit.auditor import Auditor
     from core.tasks.audit import as_json, summary
     from runners.usage import UsageError
 

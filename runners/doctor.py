@@ -104,7 +104,7 @@ def broker() -> Iterator[Finding]:
 
 
 def sandbox() -> Iterator[Finding]:
-    from core.evaluation.walls import advice, probe
+    from core.evaluation.walls.namespaces import advice, probe
 
     walls = probe()
     yield Finding(walls.holds, "sandbox", walls.describe(), advice())
@@ -133,9 +133,9 @@ def gpu_judge() -> Iterator[Finding]:
 
     if not torch.cuda.is_available():
         return
-    from core.evaluation.gpu_spawn import ChildFailed, GpuZygote
-    from core.evaluation.sandbox import Limits
-    from core.evaluation.walls import probe
+    from core.evaluation.gpu.spawn import ChildFailed, GpuZygote
+    from core.evaluation.walls.namespaces import probe
+    from core.evaluation.walls.sandbox import Limits
 
     zygote = GpuZygote(probe(), slot=0)
     try:
@@ -154,7 +154,7 @@ def gpu_judge() -> Iterator[Finding]:
 
 
 def nvcc() -> Iterator[Finding]:
-    from core.evaluation.nvcc import find_toolchain
+    from core.evaluation.compilers.nvcc import find_toolchain
 
     tools = find_toolchain()
     if isinstance(tools, str):

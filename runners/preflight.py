@@ -122,7 +122,7 @@ def check_judge(config: RunConfig) -> None:
 
 def check_cards(config: RunConfig) -> None:
     from configs.cards import problem
-    from core.evaluation.gpu_walls import shown
+    from core.evaluation.walls.gpu import shown
 
     if found := problem(config, len(shown())):
         raise UsageError(found)

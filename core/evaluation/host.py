@@ -15,7 +15,9 @@ from typing import Any
 import torch
 from triton.backends.compiler import GPUTarget
 
-from core.evaluation import cuda_capture, launches, pretend, remote
+from core.evaluation import remote
+from core.evaluation.compilers import cuda_capture
+from core.evaluation.interpreter import launches, pretend
 from core.evaluation.link import Link, LinkClosed
 from core.evaluation.remote import Remote, RemoteTensors
 

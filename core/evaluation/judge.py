@@ -15,9 +15,9 @@ from typing import Any
 
 import msgspec
 
-from core.evaluation import diagnosis, roofline, sandbox, values
-from core.evaluation.compile_stage import CompileStage
-from core.evaluation.cuda_stage import CudaStage
+from core.evaluation import diagnosis, roofline, values
+from core.evaluation.compilers.compile_stage import CompileStage
+from core.evaluation.compilers.cuda_stage import CudaStage
 from core.evaluation.draws import Draw, Drawn
 from core.evaluation.findings import Finding, feedback_text
 from core.evaluation.reference import Reference, TooLargeError, mutates_inputs
@@ -28,6 +28,7 @@ from core.evaluation.source_text import without_mark
 from core.evaluation.spawn import Outcome, Zygote, ZygoteError
 from core.evaluation.time_limit import TookTooLong, time_limit
 from core.evaluation.verdict import Verdict
+from core.evaluation.walls import sandbox
 from core.tasks.format import TaskError
 from core.tasks.task import Task
 

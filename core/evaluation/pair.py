@@ -13,8 +13,10 @@ import traceback
 
 import torch
 
-from core.evaluation import calls, executor, harness, host, link, sandbox
+from core.evaluation import harness, host, link
 from core.evaluation.harness import CONFINED
+from core.evaluation.interpreter import calls, executor
+from core.evaluation.walls import sandbox
 
 
 def run(walls: sandbox.Walls, limits: sandbox.Limits, slot: int, folder: str, job_fd: int, result_fd: int) -> None:

@@ -22,10 +22,11 @@ from typing import Any
 
 import msgspec
 
-from core.evaluation import gpu_walls, worker
+from core.evaluation import worker
 from core.evaluation.settings import JudgeSettings
 from core.evaluation.verdict import Verdict
 from core.evaluation.waits import longest_s
+from core.evaluation.walls import gpu as gpu_walls
 from core.tasks.task import Task
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))

@@ -19,8 +19,10 @@ from typing import Any
 
 import msgspec
 
-from core.evaluation import gpu_walls, harness, jail, sandbox, scratch, zygote
-from core.evaluation.walls import LAST_SLOT
+from core.evaluation import harness, zygote
+from core.evaluation.walls import gpu as gpu_walls
+from core.evaluation.walls import jail, sandbox, scratch
+from core.evaluation.walls.namespaces import LAST_SLOT
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _START_S = 180.0

@@ -15,13 +15,14 @@ from typing import Protocol
 import msgspec
 import torch
 
-from core.evaluation import gpu_probe, sandbox
-from core.evaluation.gpu_health import GpuHealth, GpuUnfit
-from core.evaluation.gpu_lease import lease
-from core.evaluation.gpu_stage import GpuSettings, GpuStage
+from core.evaluation.gpu import probe as gpu_probe
+from core.evaluation.gpu.health import GpuHealth, GpuUnfit
+from core.evaluation.gpu.lease import lease
+from core.evaluation.gpu.stage import GpuSettings, GpuStage
 from core.evaluation.judge import Judge
 from core.evaluation.settings import JudgeSettings
 from core.evaluation.verdict import Verdict
+from core.evaluation.walls import sandbox
 from core.tasks.task import Task
 
 GPU_SLOTS = 1000
@@ -113,7 +114,7 @@ class TieredJudge:
 
     def judge(self, task: Task, candidate: str, key: str) -> Verdict:
         """The verdict; never raises for anything that a task or a candidate does. Raises GpuUnfit when the GPU can't be
-        had, ContextLost when this process must end (`gpu_health`)."""
+        had, ContextLost when this process must end (`gpu.health`)."""
         first = self._cpu.judge(task, candidate, key)
         if not goes_on(first):
             return first

@@ -1,10 +1,10 @@
 """How long judging may take at most: the one place where deadlines of different rooms are added up. No torch here.
 
-A candidate's own time is in the settings. What comes on top is here and in gpu_health; whoever waits for an answer (the
+A candidate's own time is in the settings. What comes on top is here and in gpu.health; whoever waits for an answer (the
 pool for its worker, a gateway for its client) takes `longest_s`, so that nobody gives up on what is still under way.
 """
 
-from core.evaluation import gpu_health
+from core.evaluation.gpu import health as gpu_health
 from core.evaluation.settings import JudgeSettings
 
 BUILD_S = 120.0

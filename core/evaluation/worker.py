@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
-from core.evaluation import linux
 from core.evaluation.settings import JudgeSettings
 from core.evaluation.verdict import Verdict
+from core.evaluation.walls import linux
 from core.tasks.task import Task
 
 
@@ -83,7 +83,7 @@ def main(fd: int, parent: int, slot: int) -> int:
     import torch
 
     torch.set_num_threads(1)
-    from core.evaluation.gpu_health import ContextLost, GpuUnfit
+    from core.evaluation.gpu.health import ContextLost, GpuUnfit
     from core.evaluation.spawn import ZygoteError
     from core.evaluation.tiers import open_judge
 

@@ -22,8 +22,9 @@ from typing import Any
 
 import msgspec
 
-from core.evaluation import gpu_walls, linux, sandbox
 from core.evaluation.harness import CONFINED
+from core.evaluation.walls import gpu as gpu_walls
+from core.evaluation.walls import linux, sandbox
 
 JOB_FD, RESULT_FD = 3, 4
 SANDBOX_FAILED = 71
@@ -79,16 +80,17 @@ def _work(kind: str) -> Any:
     # Reads the CPU's description, once: inside the jail there is no /proc to read it from.
     torch.cpu._is_avx2_supported()
     if kind == "compile":
-        from core.evaluation import compile_child
+        from core.evaluation.compilers import compile_child
 
         compile_child.warm()
         return compile_child.run
     if kind == "gpu":
-        from core.evaluation import gpu_child
+        from core.evaluation.gpu import child as gpu_child
 
         gpu_child.warm()
         return gpu_child.run
-    from core.evaluation import interpreter, pair, remote
+    from core.evaluation import pair, remote
+    from core.evaluation.interpreter import engine as interpreter
 
     interpreter.install()
     remote.warm()

@@ -5,7 +5,7 @@ output: a policy would be paid for it. A margin is the largest error of such an 
 so 1 or less passes, and 50 misses by a factor of 50.
 
 `ours` is the judge's rule (`core.evaluation.tolerance`, at the task's own dtype) and decides; the others say
-what would pass under the tolerances that other systems use. `core.evaluation.auditor` makes audits; this module is
+what would pass under the tolerances that other systems use. `core.evaluation.audit.auditor` makes audits; this is
 their plain form and the file in which they are kept.
 """
 

@@ -32,7 +32,7 @@ MOST_LOST = 20
 
 def _kill_later(zygote: Any, level: str, after_s: float, killed: list[int], ended: threading.Event) -> None:
     """From outside: SIGKILL to the candidate's process, some time after it was begun."""
-    from core.evaluation import gpu_processes
+    from core.evaluation.gpu import processes as gpu_processes
 
     give_up = time.monotonic() + 60
     while time.monotonic() < give_up and not zygote.running:
@@ -50,7 +50,7 @@ def _kill_later(zygote: Any, level: str, after_s: float, killed: list[int], ende
 
 
 def _children(pid: int) -> list[Any]:
-    from core.evaluation import gpu_processes
+    from core.evaluation.gpu import processes as gpu_processes
 
     inside = gpu_processes.below(pid)
     return [process for process in inside if not any(process in gpu_processes.below(other.pid) for other in inside)]
@@ -61,10 +61,11 @@ def _worker(number: int, args: Any, folder: str, work: Any, results: Any, ready:
     import msgspec
     import torch
 
-    from core.evaluation import gpu_probe, sandbox
-    from core.evaluation.gpu_health import ContextLost, GpuHealth, GpuUnfit
-    from core.evaluation.gpu_lease import lease
-    from core.evaluation.gpu_stage import GpuSettings, GpuStage
+    from core.evaluation.gpu import probe as gpu_probe
+    from core.evaluation.gpu.health import ContextLost, GpuHealth, GpuUnfit
+    from core.evaluation.gpu.lease import lease
+    from core.evaluation.gpu.stage import GpuSettings, GpuStage
+    from core.evaluation.walls import sandbox
 
     walls = sandbox.probe("basic" if args.walls == "basic" else "namespaces")
     settings = GpuSettings(device=args.device, wall_s=args.wall)
@@ -320,8 +321,9 @@ def main() -> None:
     args = parser.parse_args()
     import msgspec
 
-    from core.evaluation import gpu_processes, sandbox
-    from core.evaluation.gpu_shared import Shared
+    from core.evaluation.gpu import processes as gpu_processes
+    from core.evaluation.gpu.shared import Shared
+    from core.evaluation.walls import sandbox
 
     started = time.monotonic()
     known = tasks(args.device)

@@ -92,8 +92,8 @@ def main() -> None:
     parser.add_argument("tasks", nargs="*", default=["huge_relu", "huge_sigmoid", "huge_softmax", "huge_swish"])
     parser.add_argument("--limit-gb", type=float, default=24.0)
     args = parser.parse_args()
-    from core.evaluation import sandbox
-    from core.evaluation.gpu_stage import GpuSettings, GpuStage
+    from core.evaluation.gpu.stage import GpuSettings, GpuStage
+    from core.evaluation.walls import sandbox
     from tests.benchmarks.gpu_workers import candidates, task_of
 
     verdicts = []

@@ -41,8 +41,8 @@ def _worker(slot: int, device: str, profile: str, folder: str, end: Connection) 
     import torch
 
     torch.set_num_threads(1)
-    from core.evaluation import sandbox
-    from core.evaluation.gpu_stage import GpuSettings, GpuStage
+    from core.evaluation.gpu.stage import GpuSettings, GpuStage
+    from core.evaluation.walls import sandbox
 
     walls = sandbox.probe()
     stage = GpuStage(GpuSettings(device=device, profile=profile, baseline_folder=folder), walls, slot=slot)

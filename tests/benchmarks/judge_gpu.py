@@ -3,7 +3,7 @@
 The fixed mix (gpu_tasks/): three elementwise tasks of 1.6 G elements, three norms and reductions, three products, three
 fusions; each with a right candidate and one whose stores are wrong. The whole mix by `--workers` processes, and with
 `--classes` each class alone by as many; every run starts from nothing known of a task. Processes are started, and have
-judged a tiny task (gpu_warm), before the clock is, as they have in a run; only the GPU tier is counted: the CPU tier
+judged a tiny task (gpu.warm), before the clock is, as they have in a run; only the GPU tier is counted: the CPU tier
 runs on other cores and ahead of it.
 
 The usual way (naive_gpu.py) takes one candidate after the other: 5 correctness and 100 timing trials, a fresh Python
@@ -229,7 +229,7 @@ def main() -> None:
 def _machine(device: str) -> dict[str, Any]:
     import torch
 
-    from core.evaluation.gpu_baseline import driver_version
+    from core.evaluation.gpu.baseline import driver_version
 
     name = device if device == "cpu" else torch.cuda.get_device_name(torch.device(device))
     versions = {"torch": str(torch.__version__), "cuda": torch.version.cuda, "driver": driver_version()}

@@ -10,9 +10,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from core.evaluation import gpu_counters, sandbox
-from core.evaluation.gpu_counted import counted
-from core.evaluation.gpu_spawn import ChildFailed, GpuZygote
+from core.evaluation.gpu import counters as gpu_counters
+from core.evaluation.gpu.counted import counted
+from core.evaluation.gpu.spawn import ChildFailed, GpuZygote
+from core.evaluation.walls import sandbox
 from tests.benchmarks.gpu_workers import FOLDER
 
 LIMITS = sandbox.Limits(memory_mb=16384, wall_s=60, tmp_mb=512, threads=512, allow_processes=True, device=True)

@@ -2,7 +2,7 @@
 
 Each try is a process of its own under the `compile` filter less some names: start the driver, make a context, allocate,
 fill, synchronise, pin. Names are allowed one by one as long as one gets further; else all are, and taken away again.
-The answer is `core.evaluation.seccomp.NEEDED_BY_GPU` (prctl, fcntl, ioctl: its tests of arguments).
+The answer is `core.evaluation.walls.seccomp.NEEDED_BY_GPU` (prctl, fcntl, ioctl: its tests of arguments).
 """
 
 import json
@@ -10,11 +10,12 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from core.evaluation import seccomp
+from core.evaluation.walls import seccomp
 
 CODE = """
 import ctypes, sys
-from core.evaluation import linux, seccomp
+from core.evaluation.walls import linux
+from core.evaluation.walls import seccomp
 lib = ctypes.CDLL("libcuda.so.1")
 for name in NAMES:
     seccomp.REFUSED.pop(name, None); seccomp.MEMORY.pop(name, None)

@@ -13,12 +13,14 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from core.evaluation import sandbox, seccomp
-from core.evaluation.gpu_spawn import ChildFailed, GpuZygote
+from core.evaluation.gpu.spawn import ChildFailed, GpuZygote
+from core.evaluation.walls import sandbox, seccomp
 
 CODE = """
 import json, time, torch
-from core.evaluation import gpu_profile, linux, seccomp
+from core.evaluation.gpu import profile as gpu_profile
+from core.evaluation.walls import linux
+from core.evaluation.walls import seccomp
 FILTER
 x = torch.ones(1 << 20, device="cuda")
 y = torch.relu(x)
@@ -31,9 +33,9 @@ def small():
     return (time.perf_counter() - started) * 5
 before = small()
 started = time.perf_counter()
-gpu_profile.rows("cuda", lambda: None)
+gpu.profile.rows("cuda", lambda: None)
 ready = time.perf_counter() - started
-found = gpu_profile.rows("cuda", lambda: torch.relu(x))
+found = gpu.profile.rows("cuda", lambda: torch.relu(x))
 print(json.dumps({"rows": found[1], "ready_s": ready, "before_ms": before, "after_ms": small()}))
 """
 FILTER = """

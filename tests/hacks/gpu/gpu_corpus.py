@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from core.evaluation import sandbox
+from core.evaluation.walls import sandbox
 from core.tasks.task import Task
 
 HERE = Path(__file__).parent
@@ -83,7 +83,7 @@ def judge(paths: list[Path], workers: int, timed: bool = True) -> list[dict[str,
 
 def _work(number: int, orders: Any, answers: Any, timed: bool) -> None:
     """One worker: a stage of its own, files until there is none."""
-    from core.evaluation.gpu_stage import GpuSettings, GpuStage
+    from core.evaluation.gpu.stage import GpuSettings, GpuStage
 
     stage = None
     try:

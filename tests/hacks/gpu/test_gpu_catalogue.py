@@ -6,7 +6,7 @@ import pytest
 from gpu_corpus import HERE, as_wanted, fields, files, task_of
 
 from core.evaluation.categories import CATEGORIES
-from core.evaluation.gpu_work import Names
+from core.evaluation.gpu.work import Names
 from core.evaluation.screens import screen
 
 NEEDS_A_GPU = ["A5", "B13", "D1", "D7", "D8", "D11", "D12", "D13"]

@@ -5,8 +5,8 @@ import asyncio
 from actors.gpu_calls import GpuReport, follow, used_by
 from actors.preference import NAME, TURNS, hand_back_s
 from bus.messages import Evaluation
-from core.evaluation.gpu_condition import Condition, Fault, Probed
-from core.evaluation.gpu_health import GpuHealth
+from core.evaluation.gpu.condition import Condition, Fault, Probed
+from core.evaluation.gpu.health import GpuHealth
 from core.tasks.task import Task
 from tests.unit.actors.gateway_scene import beat, body, post, run, scene, until
 

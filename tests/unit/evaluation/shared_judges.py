@@ -5,10 +5,10 @@ import os
 
 import msgspec
 
-from core.evaluation import landlock, sandbox
 from core.evaluation.judge import Judge
 from core.evaluation.settings import JudgeSettings
-from core.evaluation.walls import Walls
+from core.evaluation.walls import landlock, sandbox
+from core.evaluation.walls.namespaces import Walls
 
 LEVELS = {"namespaces": "judge", "basic": "basic", "user_namespace": "user_namespace"}
 """Levels of walls, and the judge behind each."""

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))))
-from core.evaluation import linux, sandbox
+from core.evaluation.walls import linux, sandbox
 
 SLOT = 40
 LIBC = ctypes.CDLL(None, use_errno=True)

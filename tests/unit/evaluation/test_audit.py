@@ -2,8 +2,8 @@
 
 import pytest
 
-from core.evaluation.audit_server import Answer, Order, measure_into, verdict
-from core.evaluation.auditor import Auditor, AuditorError, AuditProcess
+from core.evaluation.audit.auditor import Auditor, AuditorError, AuditProcess
+from core.evaluation.audit.server import Answer, Order, measure_into, verdict
 from core.tasks.audit import MISS, Kept
 from core.tasks.sources import load_source
 from core.tasks.task import Task

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from core.evaluation import compare
-from core.evaluation.audit_rules import Judged, number_margins, others
+from core.evaluation.audit.rules import Judged, number_margins, others
 from core.evaluation.tolerance import Expected, tolerance
 from core.tasks.audit import MISS
 

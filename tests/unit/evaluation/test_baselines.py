@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from core.evaluation import baselines, gpu_baseline
-from core.evaluation.baselines import Baseline, BaselineCache
+from core.evaluation.gpu import baseline as gpu_baseline
+from core.evaluation.gpu import baselines
+from core.evaluation.gpu.baselines import Baseline, BaselineCache
 
 KEY = {"source": "class Model: ...", "shapes": [[1, 2], [3]], "gpu": "NVIDIA H200", "precision": {"tf32": "False"}}
 FOUND = Baseline(median_ms=1.5, eager_ms=3.0, calls=100, clock="events")

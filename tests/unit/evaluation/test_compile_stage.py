@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 import torch
 
-from core.evaluation import compiler_text, ptxas, resources, sandbox
-from core.evaluation.compile_stage import CompileReport, CompileStage
+from core.evaluation.compilers import compiler_text, ptxas, resources
+from core.evaluation.compilers.compile_stage import CompileReport, CompileStage
 from core.evaluation.findings import feedback_text
+from core.evaluation.interpreter.kernel_describe import Describer
 from core.evaluation.judge import Judge
-from core.evaluation.kernel_describe import Describer
 from core.evaluation.kernel_source import Launch
 from core.evaluation.settings import JudgeSettings
+from core.evaluation.walls import sandbox
 from tests.unit.evaluation import gpu_kernels
 
 _SOURCE = Path(gpu_kernels.__file__).read_text()

@@ -9,14 +9,16 @@ import msgspec
 import pytest
 import torch
 
-from core.evaluation import cuda_capture, cuda_child, cuda_source, sandbox
+from core.evaluation import cuda_source
+from core.evaluation.compilers import cuda_capture, cuda_child
+from core.evaluation.compilers.cuda_stage import CudaStage
+from core.evaluation.compilers.nvcc import find_toolchain
 from core.evaluation.cuda_source import Extension
-from core.evaluation.cuda_stage import CudaStage
 from core.evaluation.findings import feedback_text
 from core.evaluation.judge import Judge
-from core.evaluation.nvcc import find_toolchain
 from core.evaluation.settings import JudgeSettings
 from core.evaluation.spawn import Zygote
+from core.evaluation.walls import sandbox
 
 needs_nvcc = pytest.mark.skipif(isinstance(find_toolchain(), str), reason=f"{find_toolchain()}")
 SOURCE = '''

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from core.evaluation import device_compare, trees
-from core.evaluation.device_reference import DeviceReference, Part
+from core.evaluation import trees
+from core.evaluation.gpu import device_compare
+from core.evaluation.gpu.device_reference import DeviceReference, Part
 from core.evaluation.tolerance import Expected, scale_of
 
 ROWS = """

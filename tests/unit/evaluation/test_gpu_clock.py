@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from core.evaluation import timing
-from core.evaluation.device_reference import Samples
 from core.evaluation.findings import Finding
-from core.evaluation.gpu_clock import Clock, GpuSettings, Measurement, Side, Timed
-from core.evaluation.gpu_outputs import MAX_PLACES, Outputs
+from core.evaluation.gpu import timing
+from core.evaluation.gpu.clock import Clock, GpuSettings, Measurement, Side, Timed
+from core.evaluation.gpu.device_reference import Samples
+from core.evaluation.gpu.outputs import MAX_PLACES, Outputs
 
 FLUSH_MS, IDLE_MS = 0.1, 0.3
 PROTOCOL = timing.Protocol()

@@ -3,9 +3,11 @@
 import pytest
 import torch
 
-from core.evaluation import gpu_baseline, sandbox, timing
-from core.evaluation.gpu_clock import GpuSettings
-from core.evaluation.gpu_stage import GpuStage
+from core.evaluation.gpu import baseline as gpu_baseline
+from core.evaluation.gpu import timing
+from core.evaluation.gpu.clock import GpuSettings
+from core.evaluation.gpu.stage import GpuStage
+from core.evaluation.walls import sandbox
 from core.tasks.task import Task
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]

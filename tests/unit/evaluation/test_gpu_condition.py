@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.evaluation.gpu_condition import (
+from core.evaluation.gpu.condition import (
     FAULTS,
     KEPT,
     LOST,

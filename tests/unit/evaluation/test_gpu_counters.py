@@ -8,11 +8,12 @@ import pytest
 import torch
 from test_gpu_stage import CANDIDATE, RIGHT, TASK
 
-from core.evaluation import gpu_counters, sandbox
-from core.evaluation.gpu_clock import GpuSettings
-from core.evaluation.gpu_counters import Counters, NoCountersError, find_ncu, forbidden, heaviest, parse, worded
-from core.evaluation.gpu_spawn import GpuZygote
-from core.evaluation.gpu_stage import GpuStage
+from core.evaluation.gpu import counters as gpu_counters
+from core.evaluation.gpu.clock import GpuSettings
+from core.evaluation.gpu.counters import Counters, NoCountersError, find_ncu, forbidden, heaviest, parse, worded
+from core.evaluation.gpu.spawn import GpuZygote
+from core.evaluation.gpu.stage import GpuStage
+from core.evaluation.walls import sandbox
 
 NAMES = ["ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size",
          "Grid Size", "Device", "CC", *sorted(gpu_counters.METRICS)]  # fmt: skip

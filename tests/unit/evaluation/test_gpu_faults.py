@@ -6,12 +6,16 @@ import signal
 import pytest
 import torch
 
-from core.evaluation import gpu_condition, gpu_faults, gpu_processes, host_memory, sandbox, timing
-from core.evaluation.device_memory import DriverError
 from core.evaluation.findings import feedback_text
-from core.evaluation.gpu_spawn import ChildFailed
-from core.evaluation.gpu_stage import GpuSettings, GpuStage
-from core.evaluation.gpu_task import GpuTask
+from core.evaluation.gpu import condition as gpu_condition
+from core.evaluation.gpu import faults as gpu_faults
+from core.evaluation.gpu import host_memory, timing
+from core.evaluation.gpu import processes as gpu_processes
+from core.evaluation.gpu.device_memory import DriverError
+from core.evaluation.gpu.spawn import ChildFailed
+from core.evaluation.gpu.stage import GpuSettings, GpuStage
+from core.evaluation.gpu.task import GpuTask
+from core.evaluation.walls import sandbox
 from core.tasks.task import Task
 
 NEEDS = "the task itself needs 12.9 GB (inputs 6.4, parameters 0.0, outputs 6.4)"

@@ -3,8 +3,8 @@
 import pytest
 
 from core.evaluation import roofline
-from core.evaluation.gpu_floor import STRASSEN, Floor, floor_of, rate_tflops
-from core.evaluation.gpu_task import GpuTask
+from core.evaluation.gpu.floor import STRASSEN, Floor, floor_of, rate_tflops
+from core.evaluation.gpu.task import GpuTask
 from core.evaluation.roofline import Roofline, of_gpu
 
 GPU = Roofline(name="round", dram_gb_per_s=1000, l2_gb_per_s=2000, vector_tflops=10, matrix_tflops=100, half_tflops=300)

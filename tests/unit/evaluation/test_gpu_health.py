@@ -8,12 +8,16 @@ import threading
 import pytest
 import torch
 
-from core.evaluation import gpu_health, gpu_probe, gpu_probe_child, gpu_processes, sandbox
-from core.evaluation.gpu_condition import LOST, PROBES, Probed
-from core.evaluation.gpu_health import ContextLost, GpuHealth, GpuUnfit
-from core.evaluation.gpu_spawn import GpuZygote
+from core.evaluation.gpu import health as gpu_health
+from core.evaluation.gpu import probe as gpu_probe
+from core.evaluation.gpu import probe_child as gpu_probe_child
+from core.evaluation.gpu import processes as gpu_processes
+from core.evaluation.gpu.condition import LOST, PROBES, Probed
+from core.evaluation.gpu.health import ContextLost, GpuHealth, GpuUnfit
+from core.evaluation.gpu.spawn import GpuZygote
 from core.evaluation.spawn import ZygoteError
 from core.evaluation.verdict import Verdict
+from core.evaluation.walls import sandbox
 
 on_gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
 GPU = pytest.param("cuda:0", marks=on_gpu)
@@ -144,7 +148,7 @@ def test_workers_share_the_quarantine_and_one_probe(tmp_path):
 
 def test_probe_after_probe_fails_and_the_work_goes_back_with_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "core.evaluation.gpu_condition.Condition.backoff_s", lambda self: 60.0 * (self.state == "unfit")
+        "core.evaluation.gpu.condition.Condition.backoff_s", lambda self: 60.0 * (self.state == "unfit")
     )
     failing = [True]
 

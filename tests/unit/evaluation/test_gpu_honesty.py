@@ -5,11 +5,15 @@ import os
 import pytest
 import torch
 
-from core.evaluation import cuda_on_gpu, cuda_tools, gpu_honesty, gpu_profile, nvcc, sandbox
-from core.evaluation.gpu_outputs import MAX_PLACES, Outputs
-from core.evaluation.gpu_spawn import ChildFailed, GpuZygote
-from core.evaluation.gpu_task import GpuTask
-from core.evaluation.gpu_work import Profile
+from core.evaluation.compilers import nvcc
+from core.evaluation.gpu import cuda_on_gpu, cuda_tools
+from core.evaluation.gpu import honesty as gpu_honesty
+from core.evaluation.gpu import profile as gpu_profile
+from core.evaluation.gpu.outputs import MAX_PLACES, Outputs
+from core.evaluation.gpu.spawn import ChildFailed, GpuZygote
+from core.evaluation.gpu.task import GpuTask
+from core.evaluation.gpu.work import Profile
+from core.evaluation.walls import sandbox
 
 TASK = """
 import torch

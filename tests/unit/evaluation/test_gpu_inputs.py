@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from core.evaluation import gpu_inputs
-from core.evaluation.gpu_inputs import ChangedInputs, Sealed, Split, Sums
+from core.evaluation.gpu import inputs as gpu_inputs
+from core.evaluation.gpu.inputs import ChangedInputs, Sealed, Split, Sums
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool, torch.complex64, torch.float64)
 

@@ -8,9 +8,10 @@ import time
 
 import pytest
 
-from core.evaluation import draws, gpu_lease, shapes
-from core.evaluation.gpu_lease import Watch, first_call, lease
-from core.evaluation.gpu_task import GpuTask
+from core.evaluation import draws, shapes
+from core.evaluation.gpu import lease as gpu_lease
+from core.evaluation.gpu.lease import Watch, first_call, lease
+from core.evaluation.gpu.task import GpuTask
 
 
 @pytest.fixture(autouse=True)

@@ -3,10 +3,12 @@
 import pytest
 from test_gpu_stage import CANDIDATE, RIGHT, TASK
 
-from core.evaluation import gpu_baseline, sandbox, timing
-from core.evaluation.baselines import Baseline, BaselineCache
-from core.evaluation.gpu_clock import GpuSettings
-from core.evaluation.gpu_stage import GpuStage
+from core.evaluation.gpu import baseline as gpu_baseline
+from core.evaluation.gpu import timing
+from core.evaluation.gpu.baselines import Baseline, BaselineCache
+from core.evaluation.gpu.clock import GpuSettings
+from core.evaluation.gpu.stage import GpuStage
+from core.evaluation.walls import sandbox
 
 PROTOCOL = timing.Protocol(rounds=2, most_rounds=2, budget_s=0.1, most_calls=6)
 

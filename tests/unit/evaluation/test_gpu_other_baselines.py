@@ -7,10 +7,13 @@ import pytest
 import torch
 from test_gpu_stage import CANDIDATE, RIGHT, TASK
 
-from core.evaluation import gpu_baseline, gpu_measure, sandbox, timing
-from core.evaluation.gpu_clock import GpuSettings
-from core.evaluation.gpu_quiet import Quiet
-from core.evaluation.gpu_stage import GpuStage
+from core.evaluation.gpu import baseline as gpu_baseline
+from core.evaluation.gpu import measure as gpu_measure
+from core.evaluation.gpu import timing
+from core.evaluation.gpu.clock import GpuSettings
+from core.evaluation.gpu.quiet import Quiet
+from core.evaluation.gpu.stage import GpuStage
+from core.evaluation.walls import sandbox
 from core.tasks.task import Task
 
 PROTOCOL = timing.Protocol(rounds=2, most_rounds=2, budget_s=0.1, most_calls=6)

@@ -9,8 +9,10 @@ from actors.gateway import RunJudging
 from actors.pool_judging import PoolJudging
 from configs.load import load
 from core.clock import SystemClock
-from core.evaluation import cuda_on_gpu, gpu_health, pool, waits, worker
-from core.evaluation.gpu_clock import GpuSettings
+from core.evaluation import pool, waits, worker
+from core.evaluation.gpu import cuda_on_gpu
+from core.evaluation.gpu import health as gpu_health
+from core.evaluation.gpu.clock import GpuSettings
 from core.evaluation.settings import JudgeSettings
 from core.evaluation.verdict import Verdict
 from core.tasks.task import Task

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from core.evaluation import sandbox, timing
-from core.evaluation.gpu_stage import GpuSettings, GpuStage
+from core.evaluation.gpu import timing
+from core.evaluation.gpu.stage import GpuSettings, GpuStage
+from core.evaluation.walls import sandbox
 from core.tasks.task import Task
 
 GPU = pytest.param(

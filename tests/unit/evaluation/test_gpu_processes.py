@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.evaluation import gpu_processes
+from core.evaluation.gpu import processes as gpu_processes
 
 
 @pytest.mark.parametrize(

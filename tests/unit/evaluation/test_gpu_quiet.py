@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.evaluation.gpu_quiet import BUSY, Quiet, is_busy
+from core.evaluation.gpu.quiet import BUSY, Quiet, is_busy
 
 
 def test_busy_is_slow_every_time():

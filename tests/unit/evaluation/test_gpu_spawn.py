@@ -6,9 +6,10 @@ import time
 
 import pytest
 
-from core.evaluation import gpu_processes, sandbox
-from core.evaluation.gpu_spawn import ChildFailed, GpuZygote
-from core.evaluation.sandbox import Limits
+from core.evaluation.gpu import processes as gpu_processes
+from core.evaluation.gpu.spawn import ChildFailed, GpuZygote
+from core.evaluation.walls import sandbox
+from core.evaluation.walls.sandbox import Limits
 
 LIMITS = Limits(memory_mb=8192, wall_s=30.0, tmp_mb=64, threads=64, allow_processes=True)
 

@@ -4,9 +4,12 @@ import msgspec
 import pytest
 import torch
 
-from core.evaluation import gpu_afresh, gpu_honesty, gpu_profile, gpu_work
 from core.evaluation.findings import Finding
-from core.evaluation.gpu_work import Names, Profile, Row
+from core.evaluation.gpu import afresh as gpu_afresh
+from core.evaluation.gpu import honesty as gpu_honesty
+from core.evaluation.gpu import profile as gpu_profile
+from core.evaluation.gpu import work as gpu_work
+from core.evaluation.gpu.work import Names, Profile, Row
 
 SOURCE = """
 import triton

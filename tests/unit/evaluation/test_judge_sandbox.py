@@ -17,9 +17,9 @@ import pytest
 from shared_judges import Judges
 from test_hostile import added, descendants, folders, shared
 
-from core.evaluation import sandbox
 from core.evaluation.judge import Judge
 from core.evaluation.verdict import Verdict
+from core.evaluation.walls import sandbox
 from core.tasks.task import Task
 
 Ask = Callable[[str], Verdict]

@@ -150,7 +150,7 @@ def test_what_this_tier_can_not_tell_is_not_a_failure(verdict_of: Ask, variant: 
     verdict = verdict_of(variant(body=BODY.replace("* 2.0", ".to(tl.bfloat16) * 2.0")))
     assert (verdict.kind, verdict.category) == ("unsupported", "unsupported"), verdict.feedback
     claimed = variant(
-        before="from core.evaluation.interpreter import UnsupportedError; raise UnsupportedError('inline assembly')"
+        before="from core.evaluation.interpreter.engine import UnsupportedError; raise UnsupportedError('inline assembly')"
     )
     assert verdict_of(claimed).kind == "fail"
 
@@ -298,7 +298,7 @@ def test_command_line_exit_codes(
 
 def test_demanded_namespaces_are_not_silently_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     from core.evaluation import judge as module
-    from core.evaluation import sandbox
+    from core.evaluation.walls import sandbox
 
     monkeypatch.setattr(sandbox, "probe", lambda: sandbox.Walls(level="basic"))
     with pytest.raises(OSError, match="this machine refuses them"):

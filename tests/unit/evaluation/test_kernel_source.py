@@ -9,7 +9,7 @@ import torch
 import triton.language as tl
 
 from core.evaluation import kernel_source as source
-from core.evaluation.kernel_describe import Describer, describe
+from core.evaluation.interpreter.kernel_describe import Describer, describe
 from core.evaluation.kernel_load import load_kernels
 from tests.unit.evaluation import gpu_kernels
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.evaluation import jail
+from core.evaluation.walls import jail
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from core.evaluation import scratch
+from core.evaluation.walls import scratch
 
 
 def test_everything_is_removed_and_no_link_is_followed(tmp_path: Path) -> None:
@@ -85,7 +85,9 @@ def test_folders_of_dead_judges_are_removed_and_of_living_ones_are_not(
 
 FULL = """
 import os, sys, tempfile
-from core.evaluation import jail, linux, scratch
+from core.evaluation.walls import jail
+from core.evaluation.walls import linux
+from core.evaluation.walls import scratch
 jail.enter_namespaces(linux.CLONE_NEWNS | (linux.CLONE_NEWUSER if os.geteuid() else 0))
 linux.mount("tmpfs", sys.argv[1], "tmpfs", 0, sys.argv[2])
 if sys.argv[3] == "read_only":

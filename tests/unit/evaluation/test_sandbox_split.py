@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from core.evaluation import sandbox
+from core.evaluation.walls import sandbox
 
 HERE = sandbox.probe()
 FULL = {"own_uid": HERE.own_uid, "landlock_abi": HERE.landlock_abi, "seccomp": HERE.seccomp}

@@ -6,8 +6,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from core.evaluation import landlock, sandbox, seccomp, walls
-from core.evaluation.walls import Walls
+from core.evaluation.walls import landlock, sandbox, seccomp
+from core.evaluation.walls import namespaces as walls
+from core.evaluation.walls.namespaces import Walls
 from runners import doctor
 
 ROOT = Path(__file__).parents[3]

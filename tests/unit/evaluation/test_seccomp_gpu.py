@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from core.evaluation import seccomp
+from core.evaluation.walls import seccomp
 
 pytestmark = pytest.mark.skipif(not seccomp.available(), reason="no seccomp filters here")
 
@@ -27,7 +27,8 @@ TRIES = {
 def _outcomes(kind: str) -> dict[str, str]:
     code = f"""
 import json, os, socket
-from core.evaluation import linux, seccomp
+from core.evaluation.walls import linux
+from core.evaluation.walls import seccomp
 linux.no_new_privileges()
 seccomp.install({kind!r})
 found = {{}}

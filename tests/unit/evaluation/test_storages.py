@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.evaluation.operators import Operators
-from core.evaluation.storages import BadReference, Storages
+from core.evaluation.interpreter.operators import Operators
+from core.evaluation.interpreter.storages import BadReference, Storages
 
 
 def held(count: int = 16) -> tuple[Storages, int]:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.evaluation import timing
-from core.evaluation.timing import Block, Protocol
+from core.evaluation.gpu import timing
+from core.evaluation.gpu.timing import Block, Protocol
 
 TIMES = st.floats(min_value=0.001, max_value=1e3)
 

@@ -15,10 +15,12 @@ from typing import Any
 import pytest
 import torch
 
-from core.evaluation import executor, host, interpreter, link, remote
+from core.evaluation import host, link, remote
 from core.evaluation import kernel_source as ks
-from core.evaluation.kernel_check import Kernels
-from core.evaluation.launch_memory import LaunchMemory
+from core.evaluation.interpreter import engine as interpreter
+from core.evaluation.interpreter import executor
+from core.evaluation.interpreter.kernel_check import Kernels
+from core.evaluation.interpreter.launch_memory import LaunchMemory
 from core.evaluation.trees import flatten
 
 

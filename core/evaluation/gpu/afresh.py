@@ -1,0 +1,57 @@
+"""Whether a call is worth what it was timed at: calls on values that the candidate has not seen, by the parent's clock.
+
+Timed calls go over two sets of inputs again and again, whose answers a candidate can remember. So the same block of one
+call is made in turn on values that it has just had and on values that are new; the second must not be dearer, and its
+whole output must be right. Runs under the lease, after the measurement.
+"""
+
+import random
+
+import torch
+
+from core.evaluation.findings import Finding
+from core.evaluation.gpu.clock import Clock, Side
+from core.evaluation.gpu.task import GpuTask
+
+LOOKS, MORE_LOOKS = 3, 24
+"""At first; in all, where the first ones differ."""
+DEARER, DEARER_MS = 0.3, 0.05
+"""A call on new values may take this share of a timed one, and this much, longer than one on known values."""
+
+
+def check(
+    clock: Clock, task: GpuTask, side: Side, places: list[torch.Tensor], rng: random.Random, runtime_ms: float
+) -> Finding | None:
+    """What is remembered by value; the child then holds the output of the latest call, on new values of set 0, for
+    `compare`. A host's caches know values too, so on the CPU no times are compared. Raises ChildFailed."""
+    known: list[float] = []
+    new: list[float] = []
+    while len(new) < MORE_LOOKS:
+        side.out.choose(places, rng)
+        known.append(clock.ask(side.child, "block", 1, 0, -1, *side.out.sample_trees()))
+        task.fresh_in_place()
+        side.out.choose(places, rng)
+        new.append(clock.ask(side.child, "block", 1, 0, 0, *side.out.sample_trees()))
+        if len(new) >= LOOKS and (task.device == "cpu" or not is_dearer(new, known, runtime_ms)):
+            return None
+    text = f"a call on inputs it has not seen takes {min(new) - min(known):.3g} ms more than one on inputs it has"
+    detail = f"It takes {min(known):.3g} ms on known inputs, all together. Compute every answer anew."
+    return Finding(stage="timing", category="tampering", headline=text, detail=detail)
+
+
+def is_dearer(new_ms: list[float], known_ms: list[float], runtime_ms: float) -> bool:
+    """Whether new values cost more: readings of whole blocks, of which a call takes `runtime_ms`."""
+    return min(new_ms) - min(known_ms) > DEARER * runtime_ms + DEARER_MS
+
+
+def compare(task: GpuTask, side: Side) -> Finding | None:
+    """The whole output of the latest block of one call, against what set 0's values give now."""
+    outputs = side.out.poison()
+    side.child.ask("take", side.out.whole_trees())
+    side.child.ask("free")
+    nowhere = [torch.zeros(0, dtype=torch.int64, device=task.device)] * len(outputs)
+    finding, _ = task.reference.check(task.values(0), outputs, nowhere, "A timed call on new inputs.")
+    task.give_back()
+    return None if finding is None else Finding(
+        stage="timing", category=finding.category, headline=finding.headline, detail=finding.detail
+    )  # fmt: skip

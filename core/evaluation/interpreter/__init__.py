@@ -1,0 +1,1 @@
+"""The CPU tier's executor: aten operators and checked Triton kernels, interpreted over data no candidate ever sees."""
