@@ -1,1 +1,1 @@
-"""What keeps a candidate in: namespaces, seccomp, Landlock, limits. `sandbox` is the door; it knows nothing of kernels."""
+"""What keeps a candidate in: namespaces, seccomp, Landlock, limits. `sandbox` is the door; kernels are unknown here."""
