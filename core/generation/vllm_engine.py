@@ -78,6 +78,8 @@ class VLLMEngine:
         self._tokens_total = 0
         self._busy_s = self._paused_s = self._staged_s = 0.0
         self._busy_since: float | None = None
+        self.started_s: dict[str, float] = {}
+        """Seconds of the last start: `build` the model and its graphs, `warm` what samples."""
         self.pauses: list[float] = []
         """Seconds of each pause for new weights."""
         self.spans_differed = 0
@@ -102,13 +104,17 @@ class VLLMEngine:
     async def _build(self) -> None:
         s = self._settings
         options = start.options(self._model, dtype=self._dtype, context_tokens=self._context_tokens, settings=s)
+        began = time.perf_counter()
         # In a thread: it takes up to minutes. vLLM binds itself to a loop at its first request.
         self._core = await asyncio.to_thread(compat.build, options)
         compat.watch_outputs(self._core)
         self._context_tokens = int(self._core.model_config.max_model_len)
         await self._bounded(compat.name_weights(self._core, str(self._version)), "naming its weights")
+        built = time.perf_counter()
         warming = start.warm(self._core, context_tokens=self._context_tokens, max_sequences=s.max_sequences)
         await self._bounded(warming, "its warm-up", s.stage_timeout_s)
+        self.started_s = {"build": round(built - began, 2), "warm": round(time.perf_counter() - built, 2)}
+        log.info("engine started", **{f"{name}_s": seconds for name, seconds in self.started_s.items()})
 
     async def stop(self) -> None:
         """Requests that are running or waiting fail with EngineStopped."""

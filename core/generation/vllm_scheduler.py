@@ -24,7 +24,7 @@ def scheduler(*, vllm_config: Any, **options: Any) -> Any:
 
     base: Any = AsyncScheduler if vllm_config.scheduler_config.async_scheduling else Scheduler
 
-    class KeepsLogprobs(base):  # type: ignore[misc]
+    class KeepsLogprobs(base):
         def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
             logprobs = model_runner_output.logprobs
             if logprobs is None:
