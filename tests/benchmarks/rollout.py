@@ -5,8 +5,8 @@
 
 - tokens/s of the engine's path (ids, log-probs of the distribution sampled from, versions, seeds) against bare vLLM:
   the same prompts and lengths in the same call, nothing but ids asked for, on the same core, in turn; the prefix cache
-  is emptied before each, one run of either goes before, unmeasured. `share` is the median of the repeats' shares, ours
-  by the bare run beside it. `--bare both` adds vLLM's offline `LLM.generate`, alone on the card, if time is left.
+  is emptied before each, a short run of either goes before, unmeasured. `share` is the median of the repeats' shares,
+  ours by the bare run beside it. `--bare both` adds vLLM's offline `LLM.generate`, alone on the card, if time is left.
 - per transport: seconds from tensors in the learner's hands to a fingerprint that is the learner's, per GB; seconds
   that generation stood still. Updates land under load.
 - share of time in which the engine had nothing to run while episodes wait for verdicts. Verdict times are drawn
@@ -36,6 +36,7 @@ import torch
 from core.generation.engine import Sampling
 from core.generation.vllm_engine import VLLMEngine, VLLMSettings
 from core.weights import filesystem, ipc, nccl
+from tests.gpu.bytecode import compile_missing
 from tests.gpu.random_policy import SHAPES, in_memory, make_policy
 from tests.gpu.told import Told
 
@@ -262,7 +263,8 @@ async def rates(engine: VLLMEngine, args: argparse.Namespace, report: Told) -> N
     """Ours and bare in turn, each pair with the same prompts."""
     made: dict[str, list[float]] = {"ours": [], "bare": []}
     calls = [("bare", bare), ("ours", ours)]
-    report.add(unmeasured={name: round(await call(engine, args, 1), 1) for name, call in calls})
+    short = argparse.Namespace(**{**vars(args), "completion": max(args.completion // 4, 8)})
+    report.add(unmeasured={name: round(await call(engine, short, 1), 1) for name, call in calls})
     for repeat in range(args.repeats):
         for name, call in calls if repeat % 2 == 0 else calls[::-1]:
             made[name].append(await call(engine, args, 10 + repeat))
@@ -319,7 +321,7 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=3, help="per transport")
     parser.add_argument("--between-s", type=float, default=0.5, help="between two updates")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--idle-window-s", type=float, default=10.0)
+    parser.add_argument("--idle-window-s", type=float, default=8.0)
     parser.add_argument("--verdict-s", type=float, nargs=2, default=(0.3, 3.0))
     parser.add_argument("--gpu-memory", type=float, default=0.6)
     parser.add_argument("--eager", action="store_true", help="no CUDA graphs")
@@ -347,9 +349,11 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="rollout-", dir=in_memory(8.0)))
     report.at_end(lambda: shutil.rmtree(folder, ignore_errors=True))
     try:
+        bytecode_s = compile_missing()
         import vllm
 
         report.add(
+            bytecode_s=round(bytecode_s, 1),
             device="cpu" if args.cpu else torch.cuda.get_device_name(0), vllm=vllm.__version__, torch=torch.__version__,
             shape=args.shape, requests=args.requests, prompt=args.prompt, completion=args.completion,
             in_flight=args.in_flight, folder=str(folder.parent),

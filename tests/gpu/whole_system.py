@@ -25,6 +25,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from tests.gpu.bytecode import compile_missing
 from tests.gpu.random_policy import DEMO, in_memory, make_policy
 from tests.gpu.told import Told
 
@@ -195,6 +196,7 @@ def main() -> None:
     if not args.keep:
         told.at_end(lambda: shutil.rmtree(folder, ignore_errors=True))
     try:
+        told.add(bytecode_s=round(compile_missing(), 1))
         made: Path | None = None
         for number, case in enumerate(args.cases):
             if told.left_s < 30:
