@@ -85,6 +85,7 @@ def sampling_params(
         flat_logprobs=True,
         detokenize=False,
         skip_special_tokens=False,
+        skip_clone=True,  # made for one request
         output_kind=RequestOutputKind.FINAL_ONLY,
     )
 

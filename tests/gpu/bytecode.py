@@ -1,7 +1,7 @@
 """Bytecode for packages that were unpacked without it.
 
 vLLM starts up to three processes, each of which imports thousands of files. Without bytecode every one of them compiles
-them all over again (16 s of CPU time a process, measured), above all where Python is told not to write any.
+them all over again (docs/rollout.md, "The start"), above all where Python is told not to write any.
 """
 
 import importlib.util
