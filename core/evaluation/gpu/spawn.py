@@ -200,6 +200,11 @@ class GpuZygote(Zygote):
     def running(self) -> bool:
         return self._wire is not None
 
+    @property
+    def forked_ahead(self) -> bool:
+        """Whether the present child waits for the next `begin`."""
+        return self._ahead is not None
+
     def stop(self) -> None:
         if self._wire is not None:
             with contextlib.suppress(ZygoteError):
