@@ -26,6 +26,8 @@ class Learner(Section):
 
     ranks: int = Field(default=1, ge=1)
     """Processes of the learner, one GPU each (or gloo on the CPU)."""
+    collective_timeout_s: float = Field(default=600.0, gt=0)
+    """A rank at work waits so long for another one in a collective; then it is an error, and the learner ends."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     lr: float = Field(default=1e-6, gt=0)
     warmup_steps: int = Field(default=0, ge=0)
