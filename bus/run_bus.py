@@ -163,6 +163,11 @@ class RunBus:
     async def read_steps(self, from_seq: int, limit: int = 256, timeout_s: float = 1.0) -> list[tuple[int, Step]]:
         return await self._read_log(self.names.steps, from_seq, Step, limit, timeout_s)
 
+    async def last_step(self) -> Step | None:
+        """The chain's last record. Raises TimeoutError when the broker can't be asked."""
+        record = await self.broker.last(self.names.steps, subjects.step(self.run_id))
+        return self._read(record.data, Step, record.subject) if record else None
+
     # -- facts and dead letters --------------------------------------------------------------------------------------
 
     async def fact(self, kind: str, /, trace: str = "", **data: Any) -> None:
@@ -227,6 +232,12 @@ class RunBus:
 
     async def beat(self, beat: Beat) -> None:
         await self.broker.put(self.names.actors, self.actor, codec.encode(beat))
+
+    async def beats(self) -> list[Beat]:
+        """The last beats of all actors that are alive, or said that they leave."""
+        keys = await self.broker.keys(self.names.actors)
+        entries = await asyncio.gather(*(self.broker.get(self.names.actors, key) for key in keys))
+        return [beat for entry in entries if (beat := self._value(entry, Beat)) is not None]
 
     async def watch_actors(self) -> AsyncIterator[tuple[str, Beat | None]]:
         """(actor, beat), and (actor, None) when its beats stopped or it left."""
