@@ -49,9 +49,12 @@ WAYS = [
     {"kl_coef": 0.0, "dtype": "bfloat16"},
     {"kl_coef": 0.0, "activation_checkpointing": "selective"},
     {"kl_coef": 0.1, "lora_rank": 2, "lora_dropout": 0.1},
-    {"kl_coef": 0.0, "advantage": "gae"},
-    {"kl_coef": 0.1, "kl_in": "reward", "advantage": "reinforce_plus_plus", "max_tokens_per_rank": 96},
-]
+    {"kl_coef": 0.0, "advantage": "gae", "baseline": "none"},
+    {
+        "kl_coef": 0.1, "kl_in": "reward", "kl_estimator": "k1", "advantage": "reinforce_plus_plus",
+        "baseline": "none", "max_tokens_per_rank": 96,
+    },
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("fields", WAYS)
