@@ -3,8 +3,9 @@
     python -m tests.benchmarks.learner_run FOLDER --model 0.6b --shapes 1x16384,8x2048 --fields '{"compile": true}'
 
 A step is given a batch that a thread prepared (planned and packed) while the step before ran, as the learner's actor
-does. What a step had to wait for that thread is `exposed_s` and counts in `tokens_per_s`; `plan_s` and `pack_s` are what
-is left of it in the step. A shape in which compiled blocks were not finite (`compile_retry`) is an error, not a figure.
+does. What a step had to wait for that thread is `exposed_s` and counts in `tokens_per_s`, not in `mfu`; `plan_s` and
+`pack_s` are what is left of it in the step. A shape in which compiled blocks were not finite (`compile_retry`) is an
+error, not a figure.
 
 Run by `tests.benchmarks.learner`. Lines: {"shape", figures ...}, with --profile {"shape", "profile": ...} behind each.
 """
