@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from core.evaluation import harness, zygote
+from core.evaluation import harness, zygote_messages
 from core.evaluation.walls import gpu as gpu_walls
 from core.evaluation.walls import jail, sandbox, scratch
 from core.evaluation.walls.namespaces import LAST_SLOT
@@ -127,7 +127,7 @@ class Zygote:
             cwd="/",
         )
         theirs.close()
-        start = zygote.Start(kind=self.kind, walls=self.walls, slot=self.slot, folder=folder)
+        start = zygote_messages.Start(kind=self.kind, walls=self.walls, slot=self.slot, folder=folder)
         ours.send(msgspec.msgpack.encode(start))
 
     @property
@@ -204,7 +204,7 @@ class Zygote:
                 fcntl.fcntl(result_w, fcntl.F_SETPIPE_SZ, 2**20)
             started = time.monotonic()
             socket.send_fds(
-                self._control, [msgspec.msgpack.encode(zygote.Spawn(limits=limits))], [job, result_w, output_w]
+                self._control, [msgspec.msgpack.encode(zygote_messages.Spawn(limits=limits))], [job, result_w, output_w]
             )
             for fd in (job, result_w, output_w):
                 os.close(fd)
@@ -232,7 +232,7 @@ class Zygote:
             poll.register(fd, select.POLLIN)
         deadline = started + limits.wall_s
         killed_at = 0.0
-        exited: zygote.Exited | None = None
+        exited: zygote_messages.Exited | None = None
         buffer = 1 << 20
         while exited is None:
             now = time.monotonic()
@@ -254,7 +254,7 @@ class Zygote:
                     report = self._control.recv(4096)
                     if not report:
                         raise ZygoteError(f"the {self.kind} zygote died")
-                    exited = msgspec.msgpack.decode(report, type=zygote.Exited)
+                    exited = msgspec.msgpack.decode(report, type=zygote_messages.Exited)
                     continue
                 data = _read(fd, buffer)
                 if data is None:
@@ -288,7 +288,7 @@ class Zygote:
         outcome.output = printed.decode("utf-8", "replace")
         confined = received[:1] == harness.CONFINED
         del received[:1]
-        if exited.code == zygote.SANDBOX_FAILED and not confined:
+        if exited.code == zygote_messages.SANDBOX_FAILED and not confined:
             raise ZygoteError(f"the candidate's sandbox could not be built: {outcome.output.strip()[-1500:]}")
         outcome.frames, whole = _frames(received)
         # A child that was killed may have been in the middle of a frame.
@@ -298,7 +298,7 @@ class Zygote:
 
     def _kill(self, now: float) -> float:
         assert self._control is not None
-        self._control.send(msgspec.msgpack.encode(zygote.Kill()))
+        self._control.send(msgspec.msgpack.encode(zygote_messages.Kill()))
         return now
 
 

@@ -25,43 +25,7 @@ import msgspec
 from core.evaluation.harness import CONFINED
 from core.evaluation.walls import gpu as gpu_walls
 from core.evaluation.walls import linux, sandbox
-
-JOB_FD, RESULT_FD = 3, 4
-SANDBOX_FAILED = 71
-"""Exit status of a child whose walls could not be built; the candidate did not start."""
-
-
-class Start(msgspec.Struct, frozen=True, kw_only=True):
-    """First message to a zygote."""
-
-    kind: str
-    walls: sandbox.Walls
-    slot: int
-    folder: str
-    """Empty folder, removed by the trusted side when the zygote is gone."""
-
-
-class Spawn(msgspec.Struct, frozen=True, kw_only=True, tag="spawn"):
-    """With three descriptors: the job's memory file, the write ends of the result pipe and of the output pipe."""
-
-    limits: sandbox.Limits
-
-
-class Kill(msgspec.Struct, frozen=True, kw_only=True, tag="kill"):
-    pass
-
-
-class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
-    pass
-
-
-class Exited(msgspec.Struct, frozen=True, kw_only=True, tag="exited"):
-    """`code` is the exit status, or minus the signal."""
-
-    code: int
-    peak_mb: int
-    cpu_s: float
-
+from core.evaluation.zygote_messages import JOB_FD, RESULT_FD, SANDBOX_FAILED, Exited, Kill, Ready, Spawn, Start
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 

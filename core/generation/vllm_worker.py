@@ -29,7 +29,8 @@ from vllm.distributed.weight_transfer.base import (
 
 from core.generation.vllm_compat import OWNER
 from core.generation.vllm_layout import Reader, Spec
-from core.weights.incoming import HostBuffer, Received, receive
+from core.weights.incoming import HostBuffer, receive
+from core.weights.received import Received
 
 BACKEND = "kernelmill"
 

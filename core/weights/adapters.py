@@ -21,7 +21,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from core.weights.incoming import Received
+from core.weights.received import Received
 from core.weights.shards import iterate_tensors
 
 _ROWS = 4096

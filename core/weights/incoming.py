@@ -12,23 +12,14 @@ unchanged until it is released.
 """
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from core.weights.received import Received
 from core.weights.shards import iterate_tensors
-
-
-class Received:
-    """Full tensors by published name, and how to give back what holds them."""
-
-    def __init__(self, tensors: list[tuple[str, Tensor]], release: Callable[[], None] = lambda: None) -> None:
-        self.tensors = tensors
-        self.bytes = sum(tensor.numel() * tensor.element_size() for _, tensor in tensors)
-        self.release = release
 
 
 class HostBuffer:

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from core.weights.filesystem import Manifest
 from core.weights.fingerprint import Fingerprint
-from core.weights.incoming import Received
+from core.weights.received import Received
 
 BUCKET_BYTES = 256 * 2**20
 _POLL_S = 0.005

@@ -35,7 +35,8 @@ def _kill_later(zygote: Any, level: str, after_s: float, killed: list[int], ende
     from core.evaluation.gpu import processes as gpu_processes
 
     give_up = time.monotonic() + 60
-    while time.monotonic() < give_up and not zygote.running:
+    # A child that was forked ahead is nobody's yet.
+    while time.monotonic() < give_up and (not zygote.running or zygote.forked_ahead):
         if ended.wait(0.01):
             return
     if ended.wait(after_s):

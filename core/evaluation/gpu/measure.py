@@ -43,6 +43,8 @@ BASELINE_S = 3600.0
 TRIES = 2
 MEMORY_BOUND = 2.0
 """A call that takes fewer times what the memory allows is bound by it."""
+UNPAID = 0.5
+"""A candidate that takes twice eager's time, at least."""
 _log = logging.getLogger(__name__)
 Spent = Callable[[str], AbstractContextManager[None]]
 T = TypeVar("T")
@@ -142,13 +144,15 @@ class Measuring:
         ):
             finding = measurement.recheck()
         # Where memory is what takes the time, looking at all inputs is as dear as computing: nothing can be remembered.
-        if finding is None and (out.split is None or result.runtime_ms > MEMORY_BOUND * self.floor.memory_ms):
-            mine = Side(child=candidate, out=out)
+        # And who is slower by far has gained nothing by it.
+        worth = out.split is None or result.runtime_ms > MEMORY_BOUND * self.floor.memory_ms
+        if finding is None and worth and result.speedup_high > UNPAID:
+            mine, eager = Side(child=candidate, out=out), Side(child=self._zygote, out=self._out)
+            look = partial(gpu_afresh.check, clock, task, mine, places, self._rng, result.runtime_ms, eager)
             with self._spent("lease"), lease(self.settings.device, alone=True), self._spent("afresh"):
-                finding = gpu_afresh.check(clock, task, mine, places, self._rng, result.runtime_ms)
+                finding = look()
                 if finding is not None:  # a neighbour's process that dies is dear for a moment
-                    again = partial(gpu_afresh.check, clock, task, mine, places, self._rng, result.runtime_ms)
-                    finding = self._undisturbed(again)
+                    finding = self._undisturbed(look)
             if finding is None:
                 with (
                     self._spent("wait"),

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from core.evaluation import zygote
+from core.evaluation import zygote_messages
 from core.evaluation.gpu.wire import Wire, WireClosed, WireGarbled
 from core.evaluation.harness import CONFINED
 from core.evaluation.spawn import Zygote, ZygoteError
@@ -93,7 +93,7 @@ class GpuZygote(Zygote):
         try:
             if self._outer:
                 scratch.renew(self._outer, self._uid, limits.tmp_mb)
-            spawn = msgspec.msgpack.encode(zygote.Spawn(limits=limits))
+            spawn = msgspec.msgpack.encode(zygote_messages.Spawn(limits=limits))
             socket.send_fds(self._control, [spawn], [theirs.fileno(), theirs.fileno(), quiet])
         except OSError as error:
             raise ZygoteError(f"the gpu zygote is gone: {error}") from error
@@ -177,13 +177,13 @@ class GpuZygote(Zygote):
         said = reply[1] if failed else {"type": GARBLED, "message": "its answer is none of ours"}
         raise ChildFailed(command, error=said, baseline=self.baseline)
 
-    def end(self) -> zygote.Exited:
+    def end(self) -> zygote_messages.Exited:
         """End the child, whatever it does; how it ended."""
         assert self._control is not None and self._wire is not None
         self._wire.close()
         self._wire, self._owed, self._ahead = None, [], None
         try:
-            self._control.send(msgspec.msgpack.encode(zygote.Kill()))
+            self._control.send(msgspec.msgpack.encode(zygote_messages.Kill()))
             self._control.settimeout(_END_S)
             report = self._control.recv(4096)
         except TimeoutError:
@@ -194,11 +194,16 @@ class GpuZygote(Zygote):
             self._control.settimeout(None)
         if not report:
             raise ZygoteError("the gpu zygote died")
-        return msgspec.msgpack.decode(report, type=zygote.Exited)
+        return msgspec.msgpack.decode(report, type=zygote_messages.Exited)
 
     @property
     def running(self) -> bool:
         return self._wire is not None
+
+    @property
+    def forked_ahead(self) -> bool:
+        """Whether the present child waits for the next `begin`."""
+        return self._ahead is not None
 
     def stop(self) -> None:
         if self._wire is not None:

@@ -30,6 +30,8 @@ WALL_RATIO, WALL_SLACK_MS = 1.10, 0.02
 """The wall may exceed the events by a tenth and 20 µs per call: what a launch costs on an idle stream."""
 MOST_DRIFT = 0.05
 """Between the baseline's first and last blocks; beyond it the measurement is made again."""
+MOST_BUDGETS = 2.0
+"""The least calls may take so many times what a measurement has."""
 OUTLIER = 1.5
 """A call that took this many medians was disturbed."""
 MOST_OUTLIERS = 0.2
@@ -162,10 +164,14 @@ def _median(block: Block) -> float:
 
 
 def calls_per_block(protocol: Protocol, baseline_ms: float, candidate_ms: float, flush_ms: float) -> int:
-    """Calls per block that fit the budget, from one call's estimated times; the same for both sides."""
+    """Calls per block that fit the budget, from one call's estimated times; the same for both sides. Where the least
+    number would take many budgets, one: nobody else can measure meanwhile."""
     pair_s = (max(0.0, baseline_ms) + max(0.0, candidate_ms) + 2 * flush_ms) / 1e3
     fits = int(protocol.budget_s / max(pair_s * 2 * protocol.rounds, 1e-9))
-    return max(protocol.least_calls, min(protocol.most_calls, fits))
+    least = protocol.least_calls
+    if pair_s * 2 * protocol.rounds * least > MOST_BUDGETS * protocol.budget_s:
+        least = 1
+    return max(least, min(protocol.most_calls, fits))
 
 
 def flushed(total_ms: float, flush_ms: float, idle_ms: float, calls: int) -> float:

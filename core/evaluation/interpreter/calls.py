@@ -11,10 +11,10 @@ import torch
 
 from core.evaluation import harness, link, values
 from core.evaluation.aten_costs import tensors_in
-from core.evaluation.interpreter import engine as interpreter
 from core.evaluation.interpreter.executor import Executor, HostFailed, KernelFailed
 from core.evaluation.interpreter.operators import Operators
 from core.evaluation.interpreter.storages import BadReference, Storages, named_dtype
+from core.evaluation.interpreter.tracing import TRACER
 
 
 class Calls:
@@ -48,7 +48,7 @@ class Calls:
                 output = self._draw(index, draw)
                 self._kept.append((output, values.encode(output)[1]))
             self._executor.memory.recalls = True
-            trace = {"kernels": interpreter.TRACER.report(), "reused": self._overwritten()}
+            trace = {"kernels": TRACER.report(), "reused": self._overwritten()}
             trace["changed"] = [index for index in self._job["rechecks"] if not self._same_again(index)]
             self._channel.send({"trace": trace, **self._program()})
         except (HostFailed, KernelFailed) as failure:

@@ -21,13 +21,13 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from core.evaluation import kernel_source as ks
 from core.evaluation import link
 from core.evaluation.cuda_source import Extension
-from core.evaluation.interpreter import engine as interpreter
 from core.evaluation.interpreter.kernel_check import CheckedKernel, Kernels, UnknownNameError
 from core.evaluation.interpreter.kernel_describe import launch_of
 from core.evaluation.interpreter.launch_memory import LaunchMemory
 from core.evaluation.interpreter.launches import OPTIONS
 from core.evaluation.interpreter.operators import Operators
 from core.evaluation.interpreter.storages import BadReference, Storages, named_dtype
+from core.evaluation.interpreter.tracing import IllegalKernelError
 
 
 class HostFailed(Exception):
@@ -208,7 +208,7 @@ class Executor:
     def _describe(self, error: BaseException, kernel: str, launch_line: int) -> dict[str, Any]:
         while isinstance(error, stock.InterpreterError) and error.__cause__ is not None:
             error = error.__cause__
-        line = getattr(error, "line", 0) if isinstance(error, interpreter.IllegalKernelError) else 0
+        line = getattr(error, "line", 0) if isinstance(error, IllegalKernelError) else 0
         for frame in traceback.extract_tb(error.__traceback__):
             if frame.filename == self._path:
                 line = frame.lineno or 0

@@ -19,7 +19,7 @@ from triton.compiler.code_generator import CodeGenerator
 from triton.runtime import interpreter, jit
 
 from core.evaluation import kernel_source as ks
-from core.evaluation.interpreter.engine import IllegalKernelError, UnsupportedError
+from core.evaluation.interpreter.tracing import IllegalKernelError, UnsupportedError
 
 _MODULES = (
     "triton.language", "triton.language.core", "triton.language.math", "triton.language.standard",

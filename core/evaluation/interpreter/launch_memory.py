@@ -15,6 +15,7 @@ from triton.runtime.jit import TensorWrapper
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from core.evaluation.interpreter import engine as interpreter
+from core.evaluation.interpreter.tracing import Region
 
 MAX_BYTES = 256 * 2**20
 
@@ -30,7 +31,7 @@ class LaunchMemory:
 
     def execute(
         self, key: str, kernel: Any, encoded: dict[str, Any], arguments: dict[str, Any], grid: list[int]
-    ) -> list[interpreter.Region]:
+    ) -> list[Region]:
         """As `interpreter.execute`; recalled launches answer with no regions."""
         storages = _storages(arguments)
         digest = _digest(key, encoded, grid, storages)

@@ -12,7 +12,7 @@ import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter
 
-from core.evaluation.interpreter.engine import TRACER, IllegalKernelError, UnsupportedError
+from core.evaluation.interpreter.tracing import TRACER, IllegalKernelError, UnsupportedError
 
 Handle = interpreter.TensorHandle
 Builder = interpreter.InterpreterBuilder

@@ -107,6 +107,13 @@ def test_steady_sides_need_two_rounds_of_a_hundred_calls(measure):
     assert one.recheck() is None
 
 
+def test_a_very_slow_candidate_keeps_others_waiting_for_few_calls(measure, world):
+    before = world.now_s
+    _, found = measure(2.0, 1000.0)
+    assert found.calls == 4 and found.speedup == pytest.approx(0.002, rel=0.05)
+    assert world.now_s - before < 6.0
+
+
 def test_noise_gets_more_rounds_until_the_budget_is_used(measure):
     protocol = timing.Protocol(budget_s=3.0)
     _, quiet = measure(2.0, 1.0, protocol)

@@ -59,7 +59,9 @@ def test_the_reward_is_over_the_baseline_that_was_asked_for(stage, known, caplog
     assert "over torch.compile" in verdict.feedback
     assert f"eager PyTorch {eager:.2f}x" in verdict.feedback
     assert "no compiler" in caplog.text
-    assert known.get(gpu_baseline.key(stage._task[1], stage.settings, "eager")).gain == 1.0
+    eager_now = known.get(gpu_baseline.key(stage._task[1], stage.settings, "eager"))
+    # What a busy machine made unsteady is not remembered.
+    assert (eager_now is not None) == stage.measured.steady and (eager_now is None or eager_now.gain == 1.0)
 
 
 def test_a_baseline_that_dies_is_not_the_candidates_fault(stage, known):

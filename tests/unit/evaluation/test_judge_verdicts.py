@@ -150,7 +150,7 @@ def test_what_this_tier_can_not_tell_is_not_a_failure(verdict_of: Ask, variant: 
     verdict = verdict_of(variant(body=BODY.replace("* 2.0", ".to(tl.bfloat16) * 2.0")))
     assert (verdict.kind, verdict.category) == ("unsupported", "unsupported"), verdict.feedback
     claimed = variant(
-        before="from core.evaluation.interpreter.engine import UnsupportedError; raise UnsupportedError('inline assembly')"
+        before="from core.evaluation.interpreter.tracing import UnsupportedError; raise UnsupportedError('inline assembly')"
     )
     assert verdict_of(claimed).kind == "fail"
 

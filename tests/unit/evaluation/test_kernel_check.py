@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from core.evaluation import kernel_source as ks
-from core.evaluation.interpreter.engine import IllegalKernelError, UnsupportedError
 from core.evaluation.interpreter.kernel_check import CheckedKernel, Kernels, UnknownNameError
+from core.evaluation.interpreter.tracing import IllegalKernelError, UnsupportedError
 
 HEAD = "def kernel(x_ptr, n, BLOCK):"
 GLOBALS = {

@@ -21,6 +21,7 @@ from core.evaluation.interpreter import engine as interpreter
 from core.evaluation.interpreter import executor
 from core.evaluation.interpreter.kernel_check import Kernels
 from core.evaluation.interpreter.launch_memory import LaunchMemory
+from core.evaluation.interpreter.tracing import TRACER
 from core.evaluation.trees import flatten
 
 
@@ -160,7 +161,7 @@ def remembered(source: str, grid: int, calls: list[dict[str, Any]]) -> list[tupl
     found = []
     for arguments in calls:
         results = []
-        runs = len(interpreter.TRACER.kernels) and interpreter.TRACER.kernels["kernel"].launches
+        runs = len(TRACER.kernels) and TRACER.kernels["kernel"].launches
         for run in (memory.execute, None):
             tensors = {name: torch.tensor(value) for name, value in arguments.items()}
             encoded = {
@@ -172,6 +173,6 @@ def remembered(source: str, grid: int, calls: list[dict[str, Any]]) -> list[tupl
             else:
                 run("kernel", kernel, encoded, tensors, [grid, 1, 1])
             results.append([x.tolist() for x in tensors.values()])
-        recalled = interpreter.TRACER.kernels["kernel"].launches == runs
+        recalled = TRACER.kernels["kernel"].launches == runs
         found.append((recalled, *results))
     return found
