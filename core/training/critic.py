@@ -43,8 +43,8 @@ class Critic:
         self.settings = settings
         self.model = prepare(
             lm, device=device, dtype=settings.dtype, mesh=mesh, checkpointing=settings.checkpoint_level,
-            compile_blocks=settings.compiled_on(device.type), static_shapes=settings.pack_multiple > 0,
-            joined=settings.join_products, kind=ValueModel,
+            compile_blocks=settings.compiled_on(device.type, lm.config.hidden_size),
+            static_shapes=settings.pack_multiple > 0, joined=settings.join_products, kind=ValueModel,
         )  # fmt: skip
         self.model.attention = settings.attention
         self.optimizer = torch.optim.AdamW(

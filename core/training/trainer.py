@@ -102,7 +102,7 @@ class Trainer:
             dtype=settings.dtype,
             mesh=mesh,
             checkpointing=settings.checkpoint_level,
-            compile_blocks=settings.compiled_on(self.device.type),
+            compile_blocks=settings.compiled_on(self.device.type, lm.config.hidden_size),
             static_shapes=settings.pack_multiple > 0,
             trainable=trainable,
             cpu_offload=settings.cpu_offload,
