@@ -5,7 +5,8 @@ What is relied upon beyond the documented interface, and why:
   request is either known to the engine or held back by us, never in between;
 - `output_processor.request_states` and the output queue: 0.25 does not say which weights sampled a token, so the tokens
   that stand at the pause are counted. `drain` makes that count exact: everything that the engine core sent before it
-  answered the pause has then been processed. Newer versions report spans of weight versions with the completion.
+  answered the pause has then been processed. Newer versions report spans of weight versions with the completion;
+- `scheduler_cls` and `RequestOutput.kv_transfer_params`: log-probs leave the core in one piece (`vllm_scheduler`).
 
 vLLM is imported inside functions only: this module can be imported without it.
 """
@@ -16,10 +17,14 @@ import os
 import time
 from typing import Any
 
+import numpy as np
+
 SUPPORTED = ((0, 25), (0, 34))
 """From, below."""
 OWNER = "KERNELMILL_ENGINE_OWNER"
 """Names the process that started the engine; its workers end when that is gone (`vllm_worker`)."""
+LOGPROBS = "kernelmill_logprobs"
+"""Key under which a finished request's log-probs come out of the core (`vllm_scheduler`)."""
 _POLL_S = 0.001
 
 
@@ -80,6 +85,7 @@ def sampling_params(
         flat_logprobs=True,
         detokenize=False,
         skip_special_tokens=False,
+        skip_clone=True,  # made for one request
         output_kind=RequestOutputKind.FINAL_ONLY,
     )
 
@@ -104,12 +110,19 @@ async def abort(engine: Any, collector: Any) -> None:
     collector.close()
 
 
-def logprobs(completion: Any) -> list[float]:
-    """Log-prob of each sampled token."""
-    found = completion.logprobs
-    if hasattr(found, "start_indices"):
-        return [found.logprobs[start] for start in found.start_indices]
-    return [entry[token].logprob for entry, token in zip(found, completion.token_ids, strict=True)]
+def logprobs(output: Any) -> np.ndarray:
+    """Log-prob of each sampled token of a finished output, float32 [tokens]. Raises RuntimeError where some are
+    missing. `vllm_scheduler` sends them in one piece; another one, named in `extra`, may send them vLLM's way."""
+    completion = output.outputs[0]
+    packed = (output.kv_transfer_params or {}).get(LOGPROBS)
+    if packed is not None:
+        found = np.frombuffer(packed, np.float32).copy()
+    else:
+        flat = completion.logprobs
+        found = np.array([flat.logprobs[start] for start in flat.start_indices], np.float32)
+    if len(found) != len(completion.token_ids):
+        raise RuntimeError(f"vLLM sent {len(found)} log-probs for {len(completion.token_ids)} tokens")
+    return found
 
 
 def spans(completion: Any) -> list[tuple[str, int, int]] | None:

@@ -21,14 +21,15 @@ from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import structlog
 
 from core.generation import vllm_compat as compat
+from core.generation import vllm_start as start
 from core.generation.engine import Completion, PromptTooLong, Sampling
 from core.generation.errors import EngineStopped, WeightsNotReceived, WrongWeights
 from core.generation.vllm_layout import Spec, join
+from core.generation.vllm_start import VLLMSettings
 
 log = structlog.get_logger()
 
@@ -36,32 +37,6 @@ _ERRORS: dict[str, type[Exception]] = {
     "FileNotFoundError": FileNotFoundError, "ValueError": ValueError, "TimeoutError": TimeoutError,
 }  # fmt: skip
 _STAGE_POLL_S = 0.02
-
-
-class VLLMSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How vLLM runs. Deadlines are in seconds."""
-
-    tensor_parallel: int = 1
-    """Cards (or processes, on the CPU) that hold the model together."""
-    gpu_memory: float = 0.85
-    """Share of the card that vLLM takes for weights and cache; less where the card is shared."""
-    cache_gb: float = 0.0
-    """Size of the cache in GB (10^9 bytes) on each card; 0: what `gpu_memory` leaves. vLLM finds that out by watching
-    the card's free memory while it starts, and fails when another process gives memory back meanwhile: say a size where
-    the card is shared."""
-    max_sequences: int = 256
-    """Most sequences in one step; more wait their turn."""
-    eager: bool = False
-    """Skip compilation and CUDA graphs: starts sooner, decodes slower."""
-    prefix_cache: bool = True
-    restarts: int = 3
-    """How often a core that died is started again."""
-    stage_timeout_s: float = 300.0
-    """For receiving weights beside generation."""
-    swap_timeout_s: float = 60.0
-    """For everything while generation is paused."""
-    extra: dict[str, Any] = {}
-    """More fields of vLLM's AsyncEngineArgs."""
 
 
 class _Running:
@@ -103,6 +78,8 @@ class VLLMEngine:
         self._tokens_total = 0
         self._busy_s = self._paused_s = self._staged_s = 0.0
         self._busy_since: float | None = None
+        self.started_s: dict[str, float] = {}
+        """Seconds of the last start: `build` the model and its graphs, `warm` what samples."""
         self.pauses: list[float] = []
         """Seconds of each pause for new weights."""
         self.spans_differed = 0
@@ -126,29 +103,18 @@ class VLLMEngine:
 
     async def _build(self) -> None:
         s = self._settings
-        options: dict[str, Any] = dict(
-            model=self._model,
-            skip_tokenizer_init=True,
-            dtype=self._dtype,
-            tensor_parallel_size=s.tensor_parallel,
-            gpu_memory_utilization=s.gpu_memory,
-            max_num_seqs=s.max_sequences,
-            enforce_eager=s.eager,
-            enable_prefix_caching=s.prefix_cache,
-            logprobs_mode="processed_logprobs",
-            worker_extension_cls="core.generation.vllm_worker.WorkerExtension",
-            weight_transfer_config={"backend": "kernelmill"},
-            disable_log_stats=True,
-        )
-        if self._context_tokens:
-            options["max_model_len"] = self._context_tokens
-        if s.cache_gb:
-            options["kv_cache_memory_bytes"] = int(s.cache_gb * 1e9)
+        options = start.options(self._model, dtype=self._dtype, context_tokens=self._context_tokens, settings=s)
+        began = time.perf_counter()
         # In a thread: it takes up to minutes. vLLM binds itself to a loop at its first request.
-        self._core = await asyncio.to_thread(compat.build, options | s.extra)
+        self._core = await asyncio.to_thread(compat.build, options)
         compat.watch_outputs(self._core)
         self._context_tokens = int(self._core.model_config.max_model_len)
         await self._bounded(compat.name_weights(self._core, str(self._version)), "naming its weights")
+        built = time.perf_counter()
+        warming = start.warm(self._core, context_tokens=self._context_tokens, max_sequences=s.max_sequences)
+        await self._bounded(warming, "its warm-up", s.stage_timeout_s)
+        self.started_s = {"build": round(built - began, 2), "warm": round(time.perf_counter() - built, 2)}
+        log.info("engine started", **{f"{name}_s": seconds for name, seconds in self.started_s.items()})
 
     async def stop(self) -> None:
         """Requests that are running or waiting fail with EngineStopped."""
@@ -191,14 +157,16 @@ class VLLMEngine:
             raise EngineStopped("the engine is not running") from self._failure
         return self._core
 
-    async def _bounded(self, call: Awaitable[Any], what: str) -> Any:
+    async def _bounded(self, call: Awaitable[Any], what: str, limit_s: float = 0.0) -> Any:
+        """Within `limit_s`; 0: `swap_timeout_s`."""
+        limit_s = limit_s or self._settings.swap_timeout_s
         try:
-            async with asyncio.timeout(self._settings.swap_timeout_s) as patience:
+            async with asyncio.timeout(limit_s) as patience:
                 return await call
         except TimeoutError as error:
             if not patience.expired():
                 raise
-            raise TimeoutError(f"vLLM took more than {self._settings.swap_timeout_s:g} s for {what}") from error
+            raise TimeoutError(f"vLLM took more than {limit_s:g} s for {what}") from error
 
     async def _revive(self, dead: Any) -> None:
         """Start a core that died again, with the weights it had. Raises EngineStopped when that can't be."""
@@ -271,9 +239,10 @@ class VLLMEngine:
         finally:
             self._running.pop(collector.request_id, None)
             self._count_busy()
-        return self._completion(output.outputs[0], running)
+        return self._completion(output, running)
 
-    def _completion(self, sampled: Any, running: _Running) -> Completion:
+    def _completion(self, output: Any, running: _Running) -> Completion:
+        sampled = output.outputs[0]
         ids = np.array(sampled.token_ids, np.int32)
         if sampled.finish_reason not in ("stop", "length"):
             raise EngineStopped(f"vLLM ended a request by {sampled.finish_reason!r}")
@@ -290,7 +259,7 @@ class VLLMEngine:
         self._tokens_total += len(ids)
         return Completion(
             ids=ids,
-            logprobs=np.array(compat.logprobs(sampled), np.float32),
+            logprobs=compat.logprobs(output),
             versions=versions,
             finish=sampled.finish_reason,
         )

@@ -5,7 +5,8 @@
 
 - tokens/s of the engine's path (ids, log-probs of the distribution sampled from, versions, seeds) against bare vLLM:
   the same prompts and lengths in the same call, nothing but ids asked for, on the same core, in turn; the prefix cache
-  is emptied before each. `--bare both` adds vLLM's offline `LLM.generate`, alone on the card, if time is left for it.
+  is emptied before each, a short run of either goes before, unmeasured. `share` is the median of the repeats' shares,
+  ours by the bare run beside it. `--bare both` adds vLLM's offline `LLM.generate`, alone on the card, if time is left.
 - per transport: seconds from tensors in the learner's hands to a fingerprint that is the learner's, per GB; seconds
   that generation stood still. Updates land under load.
 - share of time in which the engine had nothing to run while episodes wait for verdicts. Verdict times are drawn
@@ -35,6 +36,7 @@ import torch
 from core.generation.engine import Sampling
 from core.generation.vllm_engine import VLLMEngine, VLLMSettings
 from core.weights import filesystem, ipc, nccl
+from tests.gpu.bytecode import compile_missing
 from tests.gpu.random_policy import SHAPES, in_memory, make_policy
 from tests.gpu.told import Told
 
@@ -259,17 +261,21 @@ async def idle_share(engine: VLLMEngine, args: argparse.Namespace) -> dict[str, 
 
 async def rates(engine: VLLMEngine, args: argparse.Namespace, report: Told) -> None:
     """Ours and bare in turn, each pair with the same prompts."""
-    await ours(engine, args, 1)
     made: dict[str, list[float]] = {"ours": [], "bare": []}
+    calls = [("bare", bare), ("ours", ours)]
+    short = argparse.Namespace(**{**vars(args), "completion": max(args.completion // 4, 8)})
+    report.add(unmeasured={name: round(await call(engine, short, 1), 1) for name, call in calls})
     for repeat in range(args.repeats):
-        calls = [("bare", bare), ("ours", ours)]
         for name, call in calls if repeat % 2 == 0 else calls[::-1]:
             made[name].append(await call(engine, args, 10 + repeat))
+        shares = [ours_rate / bare_rate for ours_rate, bare_rate in zip(made["ours"], made["bare"], strict=True)]
         report.add(
             tokens_per_s=round(statistics.median(made["ours"]), 1),
+            tokens_per_s_all=[round(rate, 1) for rate in made["ours"]],
             bare_tokens_per_s=round(statistics.median(made["bare"]), 1),
-            share=round(statistics.median(made["ours"]) / statistics.median(made["bare"]), 4),
-            shares=[round(o / b, 4) for o, b in zip(made["ours"], made["bare"], strict=True)],
+            bare_tokens_per_s_all=[round(rate, 1) for rate in made["bare"]],
+            share=round(statistics.median(shares), 4),
+            shares=[round(share, 4) for share in shares],
         )
 
 
@@ -285,7 +291,7 @@ async def measure(args: argparse.Namespace, folder: Path, report: Told) -> None:
     report.add(made_policy=True)
     try:
         await engine.start()
-        report.add(start_s=round(time.perf_counter() - began, 1))
+        report.add(start_s=round(time.perf_counter() - began, 1), started_s=engine.started_s)
         await rates(engine, args, report)
         await updates(engine, args, made, folder, report)
         report.add(idle=await idle_share(engine, args))
@@ -307,15 +313,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tiny", action="store_true", help="a model of 0.3 M parameters and a short load")
     parser.add_argument("--cpu", action="store_true")
-    parser.add_argument("--limit-s", type=float, default=235.0)
+    parser.add_argument("--limit-s", type=float, default=212.0)
     parser.add_argument("--requests", type=int, default=0, help="0: 256, tiny 16")
     parser.add_argument("--prompt", type=int, default=0, help="tokens; 0: 512, tiny 32")
     parser.add_argument("--completion", type=int, default=0, help="mean tokens; 0: 512, tiny 32")
     parser.add_argument("--in-flight", type=int, default=0, help="episodes; 0: 64, tiny 8")
-    parser.add_argument("--updates", type=int, default=4, help="per transport")
+    parser.add_argument("--updates", type=int, default=3, help="per transport")
     parser.add_argument("--between-s", type=float, default=0.5, help="between two updates")
-    parser.add_argument("--repeats", type=int, default=2)
-    parser.add_argument("--idle-window-s", type=float, default=15.0)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--idle-window-s", type=float, default=8.0)
     parser.add_argument("--verdict-s", type=float, nargs=2, default=(0.3, 3.0))
     parser.add_argument("--gpu-memory", type=float, default=0.6)
     parser.add_argument("--eager", action="store_true", help="no CUDA graphs")
@@ -343,9 +349,11 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="rollout-", dir=in_memory(8.0)))
     report.at_end(lambda: shutil.rmtree(folder, ignore_errors=True))
     try:
+        bytecode_s = compile_missing()
         import vllm
 
         report.add(
+            bytecode_s=round(bytecode_s, 1),
             device="cpu" if args.cpu else torch.cuda.get_device_name(0), vllm=vllm.__version__, torch=torch.__version__,
             shape=args.shape, requests=args.requests, prompt=args.prompt, completion=args.completion,
             in_flight=args.in_flight, folder=str(folder.parent),

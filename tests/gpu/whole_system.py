@@ -5,8 +5,9 @@
 
 `random`: configs/qwen3-0.6b.toml on a policy of that shape with random weights, made on the spot; small groups, three
 steps. `demo`: the same on the shipped policy of 1.7 M parameters, which writes kernels that the judge measures.
-Each with weights by card (`ipc`) and through a folder (`filesystem`). `ok`: all steps done, the ledger balanced, every
-version published was put in place with the learner's fingerprint, and no actor told of an error.
+Each with weights by card (`ipc`) and through a folder (`filesystem`). stderr tells when each case begins and when its
+engine has started. `ok`: all steps done, the ledger balanced, every version published was put in place with the
+learner's fingerprint, and no actor told of an error.
 """
 
 import argparse
@@ -20,13 +21,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from tests.gpu.bytecode import compile_missing
 from tests.gpu.random_policy import DEMO, in_memory, make_policy
 from tests.gpu.told import Told
 
-CASES = ("random-ipc", "demo-filesystem", "random-filesystem", "demo-ipc")
+CASES = ("demo-ipc", "random-filesystem", "demo-filesystem", "random-ipc")
+"""The first two have both policies and both transports, and fit into the limit; the judge measures demo's kernels."""
 ROOT = Path(__file__).parents[2]
 SMALL = (
     "sampler.groups_per_step=2", "sampler.group_size=4", "episodes.max_turns=2", "rollout.groups_in_flight=4",
@@ -83,6 +87,15 @@ def figures(run: Path) -> dict[str, Any]:
         "reward": [row.metrics.get("reward/mean") for row in steps],
         "correct": [row.metrics.get("correct/any") for row in steps],
         "compiled": [row.metrics.get("compiled/turn_1") for row in steps],
+        "speedup": [row.metrics.get("speedup/geomean") for row in steps],
+        "verdicts": dict(
+            Counter(
+                " ".join(filter(None, (fact.data.get("verdict"), fact.data.get("category"))))
+                for fact in facts
+                if fact.kind == "judged"
+            )
+        ),
+        "engine_start": engine_started(run),
         "peak_gib": max((row.metrics.get("peak_gib") or 0.0 for row in steps), default=None),
         "errors": errors(run),
     }
@@ -99,6 +112,14 @@ def log_lines(run: Path) -> list[tuple[str, dict[str, Any]]]:
     return found
 
 
+def engine_started(run: Path) -> dict[str, float] | None:
+    """Seconds that the generator's engine took to start, by part."""
+    for _, event in log_lines(run):
+        if event.get("event") == "engine started":
+            return {name: seconds for name, seconds in event.items() if name.endswith("_s")}
+    return None
+
+
 def paused(run: Path) -> list[float]:
     return [event["paused_s"] for _, event in log_lines(run) if event.get("event") == "weights in place"]
 
@@ -113,8 +134,19 @@ def errors(run: Path) -> list[str]:
     return list(dict.fromkeys(told))[:10]
 
 
-def play(case: str, policy: Path, folder: Path, args: argparse.Namespace, limit_s: float) -> dict[str, Any]:
+def wait(process: subprocess.Popen, case: str, run: Path, told: Told, until: float) -> int:
+    """Its exit code; tells when the engine has started. Raises TimeoutExpired at `until`."""
     began = time.monotonic()
+    while engine_started(run) is None and process.poll() is None and time.monotonic() < until:
+        time.sleep(1.0)
+    if parts := engine_started(run):
+        told.add(**{case: {"engine_started_after_s": round(time.monotonic() - began, 1), **parts}})
+    return process.wait(max(0.0, until - time.monotonic()))
+
+
+def play(case: str, policy: Path, folder: Path, args: argparse.Namespace, told: Told) -> dict[str, Any]:
+    began, limit_s = time.monotonic(), told.left_s - 18
+    told.add(**{case: {"begun": True}})
     log = folder / f"{case}.out"
     with log.open("w") as out:
         process = subprocess.Popen(
@@ -122,7 +154,7 @@ def play(case: str, policy: Path, folder: Path, args: argparse.Namespace, limit_
             env={**os.environ, "HF_HUB_OFFLINE": "1"},
         )  # fmt: skip
     try:
-        code: int | None = process.wait(limit_s)
+        code: int | None = wait(process, case, folder / case, told, began + limit_s)
     except subprocess.TimeoutExpired:
         code = None
         with contextlib.suppress(subprocess.TimeoutExpired, ProcessLookupError):
@@ -164,6 +196,7 @@ def main() -> None:
     if not args.keep:
         told.at_end(lambda: shutil.rmtree(folder, ignore_errors=True))
     try:
+        told.add(bytecode_s=round(compile_missing(), 1))
         made: Path | None = None
         for number, case in enumerate(args.cases):
             if told.left_s < 30:
@@ -176,7 +209,7 @@ def main() -> None:
                 make_policy(made, "tiny" if args.tiny else "0.6b", torch.bfloat16, "cpu")
             policy = made if case.startswith("random") and made is not None else DEMO
             told.at_cut = lambda case=case: told.add(**{case: {"exit": None, **figures(folder / case)}})  # type: ignore[misc]
-            told.add(**{case: play(case, policy, folder, args, told.left_s - 18)})
+            told.add(**{case: play(case, policy, folder, args, told)})
         cases = [told.found[case] for case in args.cases if case in told.found]
         told.add(
             ok=len(cases) == len(args.cases) and all(case["ok"] for case in cases),

@@ -165,3 +165,39 @@ def test_cancelled_requests_give_their_slots_back(run, engine):
     assert all(isinstance(result, asyncio.CancelledError) for result in run(play()))
     assert engine.gauges()["running"] == 0
     assert not engine_tokens(engine)
+
+
+def test_log_probs_leave_the_core_in_one_piece(run, engine, policies):
+    """Beside requests of another kind, which get vLLM's own; both are the same numbers."""
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    from core.generation import vllm_compat as compat
+
+    asked = prompts(6)
+    ours = compat.sampling_params(max_tokens=20, temperature=0.0, top_k=0, top_p=1.0, stop_ids=(), seed=1)
+    own = [
+        SamplingParams(max_tokens=20, temperature=0.0, ignore_eos=True, detokenize=False, logprobs=count,
+                       flat_logprobs=True, output_kind=kind)
+        for count, kind in ((2, RequestOutputKind.FINAL_ONLY), (0, RequestOutputKind.CUMULATIVE))
+    ]  # fmt: skip
+
+    async def play():
+        await engine.load_weights(policies[1][0], 0)
+
+        async def one(name, prompt, params):
+            return await compat.collect(await compat.submit(engine._core, name, prompt, params, "pieces"))
+
+        return await asyncio.gather(
+            *(one(f"piece-{n}-{k}", p, params) for n, p in enumerate(asked) for k, params in enumerate((ours, *own)))
+        )
+
+    done = run(play())
+    for packed, *others in zip(done[::3], done[1::3], done[2::3], strict=True):
+        found = compat.logprobs(packed)
+        assert compat.LOGPROBS in packed.kv_transfer_params and not packed.outputs[0].logprobs
+        for other in others:
+            assert other.kv_transfer_params is None and len(other.outputs[0].logprobs) == 20
+            assert list(other.outputs[0].token_ids) == list(packed.outputs[0].token_ids)
+            assert np.abs(compat.logprobs(other) - found).max() < TOLERANCE
+        assert all(len(position) >= 2 for position in others[0].outputs[0].logprobs)
