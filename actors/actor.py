@@ -4,7 +4,8 @@
 
 A process runs one actor and nothing else. An exception that nobody expected ends the process with a non-zero exit code;
 restarting is the supervisor's work. SIGTERM (or Ctrl-C) asks the actor to stop: it takes no more work, finishes what it
-has within `grace_s`, hands the rest back and leaves; a second one ends it at once.
+has within `grace_s`, hands the rest back and leaves; a second one ends it at once. A run that has finished asks
+it too, in the order of `actors.run_end`.
 """
 
 import asyncio
@@ -16,7 +17,8 @@ from typing import ClassVar
 import psutil
 import structlog
 
-from actors.agreement import agree_on_config
+from actors.agreement import agree_on_config, keep_config
+from actors.run_end import run_has_ended
 from bus import facts
 from bus.messages import Beat, Held
 from bus.run_bus import RunBus, host, pid
@@ -45,6 +47,7 @@ class Actor:
         self.beat_now = asyncio.Event()
         self._lag_s = 0.0
         self._leaving = False
+        self._asked = False
 
     async def run(self) -> None:
         """The actor's work; returns when it is done or `stopping` is set and work in hand is finished."""
@@ -70,6 +73,7 @@ class Actor:
     async def live(self) -> None:
         """Join, work, leave. Raises what `run` raises."""
         await agree_on_config(self.bus, self.config)
+        keep_config(self.folder, self.config)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             with contextlib.suppress(ValueError, RuntimeError):  # not in the main thread: the runner forwards signals
@@ -78,6 +82,8 @@ class Actor:
         await self.bus.fact(facts.JOINED, kind=self.kind, pid=pid(), host=host())
         log.info("joined")
         background = [asyncio.create_task(self._beats()), asyncio.create_task(self._watch_lag())]
+        if self.kind != "learner":  # which finishes the run
+            background.append(asyncio.create_task(self._end_with_the_run()))
         work = asyncio.create_task(self.run())
         try:
             await self._until_done(work, background)
@@ -89,9 +95,15 @@ class Actor:
 
     def ask_to_stop(self) -> None:
         """First call: finish and leave. Second call: now."""
-        if self.stopping.is_set():
+        if self._asked:
             log.warning("asked twice to stop: ending now")
             os._exit(143)
+        self._asked = True
+        self.stopping.set()
+
+    async def _end_with_the_run(self) -> None:
+        steps, every_s = self.config.run.steps, self.config.bus.beat_s
+        await run_has_ended(self.bus, self.kind, steps=steps, look_every_s=every_s, clock=self.clock)
         self.stopping.set()
 
     async def _until_done(self, work: asyncio.Task[None], background: list[asyncio.Task[None]]) -> None:

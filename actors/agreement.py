@@ -1,12 +1,14 @@
 """All actors of a run mean the same run: the first one states what defines it, every later one must agree."""
 
 import json
+import os
 from typing import Any
 
 from bus.broker import SequenceConflict
 from bus.run_bus import RunBus
 from configs.load import ConfigError
 from configs.schema import RunConfig
+from core.run_folder import RunFolder
 
 
 async def agree_on_config(bus: RunBus, config: RunConfig) -> None:
@@ -25,6 +27,21 @@ async def agree_on_config(bus: RunBus, config: RunConfig) -> None:
             f"run {bus.run_id!r} was started with another config: {where} is {there} there and {here} here{more}; "
             "use the run's own config, or another run.name"
         )
+
+
+def keep_config(folder: RunFolder, config: RunConfig) -> None:
+    """Write the config into a run folder that has none: reports, the ledger and `up` read it there."""
+    if folder.config.exists():
+        return
+    folder.root.mkdir(parents=True, exist_ok=True)
+    whole = folder.root / f".config-{os.uname().nodename}-{os.getpid()}"
+    whole.write_text(without_token(config).model_dump_json(indent=2))
+    whole.replace(folder.config)  # whole or not at all: others open the same folder
+
+
+def without_token(config: RunConfig) -> RunConfig:
+    """The token stands in run.json, which only this user may read, and nowhere else."""
+    return config.model_copy(update={"bus": config.bus.model_copy(update={"token": ""})})
 
 
 def differences(mine: Any, theirs: Any, where: str = "") -> list[tuple[str, str, str]]:

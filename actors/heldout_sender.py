@@ -24,6 +24,7 @@ from core.flow.heldout_rounds import HeldOutRounds
 from core.identity import digest
 from core.record.heldout import HeldOutEpisode
 from core.tasks.loading import load_tasks
+from core.tasks.rows import Refused
 
 log = structlog.get_logger()
 
@@ -38,7 +39,9 @@ class HeldOutSender:
         self._config, self._bus, self._clock = config, bus, clock
         self._chain, self._held_version = chain, held_version
         chosen = config.evaluation
-        tasks = load_tasks([source.model_dump() for source in config.tasks.heldout], config.tasks.backend, "heldout")
+        sources = [source.model_dump() for source in config.tasks.heldout]
+        skip: list[Refused] | None = [] if config.tasks.refused == "skip" else None
+        tasks = load_tasks(sources, config.tasks.backend, "heldout", skip)
         self._tasks = tasks[: chosen.tasks or None]
         self.rounds = HeldOutRounds(
             bus.run_id,

@@ -1,8 +1,9 @@
 """The prompt sampler: decides what is attempted next, and hands on the work of actors that died.
 
     consumes     STEPS (credits come back), actors bucket (which policy the generators hold; deaths)
-    produces     REQUESTS, facts `admitted`, `left_out`, `died`, `poisoned`; KV cursor; with `evaluation.every_steps`
-                 held-out requests as well, which are no admissions and take no credits (`actors.heldout_sender`)
+    produces     REQUESTS, facts `admitted`, `left_out`, `left_out_rows`, `died`, `poisoned`; KV cursor; with
+                 `evaluation.every_steps` held-out requests as well, which are no admissions and take no credits
+                 (`actors.heldout_sender`)
     waits for    credits
     unblocked by a step, a generator's beat with a newer version, a rejected group
 
@@ -31,6 +32,7 @@ from core.evaluation.audit.auditor import Auditor
 from core.flow.admission import admissible
 from core.flow.chain import Chain
 from core.identity import digest, group_id
+from core.tasks.loading import FIRST_REASONS
 from core.tasks.task import Task
 
 log = structlog.get_logger()
@@ -59,7 +61,8 @@ class PromptSampler(Actor):
         auditor = None
         if tasks.degenerate == "refuse":
             auditor = Auditor(self.folder.audits, profile=self.config.judge.profile)
-        self._sound = SoundTasks([source.model_dump() for source in tasks.train], tasks.backend, auditor)
+        sources = [source.model_dump() for source in tasks.train]
+        self._sound = SoundTasks(sources, tasks.backend, auditor, skip=tasks.refused == "skip")
         self._tasks = self._sound.all
         self._chain = Chain()
         self._next_step_seq = 1
@@ -75,6 +78,9 @@ class PromptSampler(Actor):
             )
 
     async def run(self) -> None:
+        if refused := self._sound.refused:
+            first = [one.reason for one in refused[:FIRST_REASONS]]
+            await self.bus.fact(facts.LEFT_OUT_ROWS, count=len(refused), first=first)
         try:
             async with asyncio.TaskGroup() as tasks:
                 watchers = [tasks.create_task(self._follow_steps()), tasks.create_task(self._follow_actors())]

@@ -11,7 +11,8 @@ from typing import Any
 import structlog
 
 from core.evaluation.audit.auditor import Auditor
-from core.tasks.loading import load_tasks
+from core.tasks.loading import load_tasks, told
+from core.tasks.rows import Refused
 from core.tasks.task import Task
 
 log = structlog.get_logger()
@@ -21,12 +22,19 @@ OWN = ("starter", "composed")
 class SoundTasks:
     """The tasks of a run's sources, and the judgement on each."""
 
-    def __init__(self, sources: Sequence[Mapping[str, Any]], backend: str, auditor: Auditor | None) -> None:
+    def __init__(
+        self, sources: Sequence[Mapping[str, Any]], backend: str, auditor: Auditor | None, *, skip: bool = False
+    ) -> None:
         """
         Args:
             auditor: None keeps every task.
+            skip: leave out what is not a task, instead of raising TaskError.
         """
-        self.all = load_tasks(sources, backend)
+        self.refused: list[Refused] = []
+        """With `skip`: what was left out."""
+        self.all = load_tasks(sources, backend, refused=self.refused if skip else None)
+        if self.refused:
+            log.warning("refused tasks are left out", why=told(self.refused, "train"))
         self._auditor = auditor
         own = [source for source in sources if source["kind"] in OWN]
         unaudited = self.all if auditor is None else load_tasks(own, backend) if own else []

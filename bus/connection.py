@@ -17,6 +17,7 @@ import itertools
 import secrets
 from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 import nats.errors
 import structlog
@@ -28,6 +29,8 @@ from bus.broker import BusError, ConnectionLost, Missing, Unreachable
 log = structlog.get_logger(__name__)
 
 _GOODBYE_S = 5
+
+_SCHEMES = ("nats", "tls", "ws", "wss")
 
 _OLDEST_SERVER = (2, 11)
 """Markers for expired keys and batched direct reads."""
@@ -61,7 +64,8 @@ class Connection:
 
     @classmethod
     async def open(cls, url: str, token: str, *, name: str, deadline_s: float) -> "Connection":
-        """Connect, trying until `deadline_s`. Raises Unreachable."""
+        """Connect, trying until `deadline_s`. Raises Unreachable; at once where trying again can't help."""
+        check_url(url)
         self = cls()
         self._url = url
         connecting = asyncio.create_task(
@@ -84,9 +88,17 @@ class Connection:
         refused = asyncio.create_task(self._unauthorized.wait())
         try:
             await asyncio.wait({connecting, refused}, timeout=deadline_s, return_when=asyncio.FIRST_COMPLETED)
+            if refused.done():
+                which = "the token that was given" if token else "connections without a token"
+                raise Unreachable(
+                    f"the nats-server at {url} refuses {which}: set NATS_TOKEN (or bus.token) to the one that it was "
+                    f"started with; {name} did not connect"
+                )
             if not connecting.done():
-                why = "it refuses the token" if refused.done() else f"last error: {self._last_error or 'none'}"
-                raise Unreachable(f"{name} could not connect to {url} within {deadline_s} s; {why}")
+                raise Unreachable(
+                    f"{name} could not connect to {url} within {deadline_s:g} s (last error: "
+                    f"{self._last_error or 'none'}): does a nats-server run there, and is NATS_URL (or bus.url) right?"
+                )
             await connecting
         finally:
             connecting.cancel()
@@ -312,6 +324,20 @@ class Connection:
             log.error("bus.closed", url=self._url, error=str(self._last_error))
         self._wake_all(self._fatal)
         self._up.set()  # whoever waits for it finds out why
+
+
+def check_url(url: str) -> None:
+    """Raises Unreachable, in a line, for what can't be a server's address."""
+    try:
+        parts = urlsplit(url if "://" in url else f"nats://{url}")
+        usable = parts.scheme in _SCHEMES and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:  # a port that is none
+        usable = False
+    if not usable:
+        raise Unreachable(
+            f"{url!r} is not the address of a nats-server: set NATS_URL (or bus.url) to nats://HOST:PORT, e.g. "
+            f"nats://broker:4222 (also known: {', '.join(_SCHEMES[1:])})"
+        )
 
 
 class NatsSubscription:

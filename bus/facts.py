@@ -3,6 +3,7 @@ and replay read nothing else but them, the STEPS chain and the episodes.
 
     admitted           sampler       group_id, admission, size, task_id, level, role
     left_out           sampler       task_id, why: it would pay for computing nothing (again after a restart)
+    left_out_rows      sampler       count, first (reasons): rows that are no tasks, with tasks.refused = "skip"
     joined, left       every actor   kind, pid, host [reason]
     died               sampler       kind, actor, handed_on (deliveries that were nakked)
     judged             evaluator     candidate_key, kind, category, wall_s, cached, deliveries
@@ -22,6 +23,7 @@ and replay read nothing else but them, the STEPS chain and the episodes.
 
 ADMITTED = "admitted"
 LEFT_OUT = "left_out"
+LEFT_OUT_ROWS = "left_out_rows"
 JOINED = "joined"
 LEFT = "left"
 DIED = "died"
@@ -43,5 +45,5 @@ FINISHED = "finished"
 ALL = (
     ADMITTED, LEFT_OUT, JOINED, LEFT, DIED, JUDGED, WEIGHTS_PUBLISHED, WEIGHTS_APPLIED, WEIGHTS_REFUSED, HELDOUT,
     EVALUATION_BEGUN, EVALUATED, CHECKPOINT_WRITTEN, CHECKPOINT_COMMITTED, CHECKPOINT_REFUSED, POISONED, STALLED,
-    REFUSED, FINISHED,
+    REFUSED, FINISHED, LEFT_OUT_ROWS,
 )  # fmt: skip

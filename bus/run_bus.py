@@ -8,7 +8,7 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
 
 import structlog
@@ -16,6 +16,7 @@ import structlog
 from bus import codec, facts, subjects, topology
 from bus.broker import Broker, Entry, Record, SequenceConflict, SubjectTaken
 from bus.messages import Beat, Blob, Cursor, Dead, Ended, Evaluation, Fact, Judged, Message, Policy, Request, Step
+from bus.undecodable import Undecodable, misfit
 from core.clock import Clock, SystemClock
 
 PUBLISH_TIMEOUT_S = 60.0
@@ -57,6 +58,7 @@ class RunBus:
         self.decoding_s = 0.0
         """Time spent on reading messages of logs."""
         self.names = Names(run_id)
+        self._undecodable = Undecodable(broker, run_id)
         self._verdict_waits: dict[str, list[asyncio.Future[Judged]]] = {}
         self._verdict_subscription: Any = None
         self._reconnected: list[Callable[[], None]] = []
@@ -144,7 +146,8 @@ class RunBus:
         return {i for i, record in enumerate(found) if record is not None}
 
     async def read_episodes(self, from_seq: int, limit: int = 64, timeout_s: float = 1.0) -> list[tuple[int, Ended]]:
-        return await self._read_log(self.names.episodes, from_seq, Ended, limit, timeout_s)
+        """(position, episode); in the place of a message that can't be read a tombstone (`bus.undecodable`)."""
+        return await self._read_log(self.names.episodes, from_seq, Ended, limit, timeout_s, self._read_episode)
 
     async def trim_episodes(self, below_seq: int) -> None:
         await self.broker.trim(self.names.episodes, below_seq)
@@ -159,6 +162,11 @@ class RunBus:
 
     async def read_steps(self, from_seq: int, limit: int = 256, timeout_s: float = 1.0) -> list[tuple[int, Step]]:
         return await self._read_log(self.names.steps, from_seq, Step, limit, timeout_s)
+
+    async def last_step(self) -> Step | None:
+        """The chain's last record. Raises TimeoutError when the broker can't be asked."""
+        record = await self.broker.last(self.names.steps, subjects.step(self.run_id))
+        return self._read(record.data, Step, record.subject) if record else None
 
     # -- facts and dead letters --------------------------------------------------------------------------------------
 
@@ -225,6 +233,12 @@ class RunBus:
     async def beat(self, beat: Beat) -> None:
         await self.broker.put(self.names.actors, self.actor, codec.encode(beat))
 
+    async def beats(self) -> list[Beat]:
+        """The last beats of all actors that are alive, or said that they leave."""
+        keys = await self.broker.keys(self.names.actors)
+        entries = await asyncio.gather(*(self.broker.get(self.names.actors, key) for key in keys))
+        return [beat for entry in entries if (beat := self._value(entry, Beat)) is not None]
+
     async def watch_actors(self) -> AsyncIterator[tuple[str, Beat | None]]:
         """(actor, beat), and (actor, None) when its beats stopped or it left."""
         async for entry in self.broker.watch(self.names.actors):
@@ -278,21 +292,46 @@ class RunBus:
             return False
 
     async def _read_log(
-        self, stream: str, from_seq: int, kind: type[M], limit: int, timeout_s: float
+        self,
+        stream: str,
+        from_seq: int,
+        kind: type[M],
+        limit: int,
+        timeout_s: float,
+        read: Callable[[Record], Awaitable[M | None]] | None = None,
     ) -> list[tuple[int, M]]:
         while True:
+            found: list[tuple[int, M]] = []
             try:
                 records: list[Record] = await self.broker.read(stream, from_seq, limit, timeout_s)
-            except TimeoutError as error:  # an outage: followers ask again, from the same position
+                started = time.perf_counter()
+                for record in records:
+                    message = await read(record) if read else self._read(record.data, kind, record.subject)
+                    if message is not None:
+                        found.append((record.seq, message))
+                self.decoding_s += time.perf_counter() - started
+            except TimeoutError as error:  # an outage: followers ask again, from where this ends
                 log.info("no answer, asking again", why=str(error))
-                return []
-            started = time.perf_counter()
-            read = [(record.seq, self._read(record.data, kind, record.subject)) for record in records]
-            self.decoding_s += time.perf_counter() - started
-            found = [(seq, message) for seq, message in read if message is not None]
+                return found
             if found or not records:
                 return found
             from_seq = records[-1].seq + 1  # else a follower would be given what it can't read again and again
+
+    async def _read_episode(self, record: Record) -> Ended | None:
+        try:
+            ended = codec.decode(record.data, Ended)
+            why = misfit(ended, record.subject)
+        except codec.Refused as error:
+            why = str(error)
+        if not why:
+            return ended
+        standing_in = await self._undecodable.tombstone(record, why)
+        self.refused += 1
+        log.warning(
+            "message refused", subject=record.subject, reason="undecodable", detail=why,
+            became="tombstone" if standing_in else "nothing: no such episode was admitted",
+        )  # fmt: skip
+        return standing_in
 
     def _value(self, entry: Entry | None, kind: type[M]) -> M | None:
         if entry is None or entry.value is None:

@@ -26,6 +26,8 @@ class Learner(Section):
 
     ranks: int = Field(default=1, ge=1)
     """Processes of the learner, one GPU each (or gloo on the CPU)."""
+    collective_timeout_s: float = Field(default=600.0, gt=0)
+    """A rank at work waits so long for another one in a collective; then it is an error, and the learner ends."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     lr: float = Field(default=1e-6, gt=0)
     warmup_steps: int = Field(default=0, ge=0)
@@ -87,7 +89,7 @@ class Learner(Section):
     activation_checkpointing: bool | Literal["none", "selective", "attention", "full"] = False
     """What is computed again in the backward pass; true is full."""
     compile: bool | None = None
-    """Compile each block; unset: on a GPU."""
+    """Compile each block; unset: on a GPU, from a hidden size of 1024 on."""
     join_products: bool = True
     """Products of one input (q, k, v; gate, up) are one product."""
     attention: Literal["auto", "varlen", "cudnn", "fa3", "fa4", "written"] = "auto"

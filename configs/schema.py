@@ -99,6 +99,9 @@ class Tasks(Section):
     degenerate: Literal["refuse", "keep"] = "refuse"
     """Training tasks that accept zeros, a constant, a stale output or an input as right (`kernelmill audit`): refuse
     leaves them out, and audits each task of a foreign source before its first admission."""
+    refused: Literal["stop", "skip"] = "stop"
+    """Files and rows of a source that are not tasks: stop refuses to start, skip leaves them out, says how many and why
+    of the first, and records it. Of a source, at least one task must be left."""
 
 
 class Sampler(Section):

@@ -34,6 +34,11 @@ def unpack(column: str, data: bytes) -> np.ndarray:
     return np.frombuffer(data, dtype=dtype)
 
 
+def item_bytes(column: str) -> int:
+    """Bytes of one token in `column`."""
+    return np.dtype(DTYPES[column]).itemsize
+
+
 def length(column: str, data: bytes) -> int:
     """How many tokens `data` holds."""
-    return len(data) // np.dtype(DTYPES[column]).itemsize
+    return len(data) // item_bytes(column)

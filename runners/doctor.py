@@ -196,13 +196,11 @@ def engine(path: str) -> Iterator[Finding]:
 
 def recipe(path: str) -> Iterator[Finding]:
     from configs.load import load
-    from core.tasks.loading import load_tasks
-    from runners.preflight import check_rest
+    from runners.preflight import check_rest, tasks_of
 
     config = load(path)
     check_rest(config, path)
     yield Finding(True, "model", config.model.path)
-    train = load_tasks([source.model_dump() for source in config.tasks.train], config.tasks.backend)
-    heldout = load_tasks([source.model_dump() for source in config.tasks.heldout], config.tasks.backend, "heldout")
+    train, heldout = tasks_of(config, "train"), tasks_of(config, "heldout")
     yield Finding(True, "tasks", f"{len(train)} to train on, {len(heldout)} held out")
     yield Finding(True, "recipe", f"{path}: run {config.run.name!r}, {config.run.steps} steps")

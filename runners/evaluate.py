@@ -42,8 +42,7 @@ def run(args: argparse.Namespace) -> int:
     import asyncio
 
     from configs.load import load
-    from core.tasks.loading import load_tasks
-    from runners.preflight import check_engine, check_model, check_output
+    from runners.preflight import check_engine, check_model, check_output, tasks_of
     from runners.usage import UsageError
 
     if args.tasks < 0 or args.samples < 1:
@@ -52,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     config = load(args.config, [*args.overrides, *([f"model.path={args.model!r}"] if args.model else [])])
     check_model(config, str(args.config))
     check_engine(config)
-    tasks = load_tasks([source.model_dump() for source in config.tasks.heldout], config.tasks.backend, "heldout")
+    tasks = tasks_of(config, "heldout")
     heldout = asyncio.run(
         measure(config, tasks[: args.tasks or None], samples_per_task=args.samples, seed=args.seed, step=args.version)
     )

@@ -23,7 +23,6 @@ from runners.preflight import check_run_folder
 from runners.processes import Child
 from runners.usage import UsageError
 
-STOP_ORDER = (("sampler", "generator", "gateway"), ("learner", "evaluator"), ("checkpointer",), ("recorder",))
 GRACE_S = {"generator": 10.0, "learner": 90.0}
 
 
@@ -56,6 +55,8 @@ class LocalRun:
                     f"{root} holds a run with another config: {where} is {there} there and {here} here; "
                     "choose another run.name, or remove that folder"
                 )
+        from actors.agreement import without_token
+
         for path in (root, self.folder.logs, self.folder.checkpoints, self.folder.weights, self.folder.record):
             path.mkdir(parents=True, exist_ok=True)
         self.folder.config.write_text(without_token(self.config).model_dump_json(indent=2))
@@ -129,7 +130,9 @@ class LocalRun:
     async def stop(self) -> None:
         """Stop all in order and take the broker down; leaves nothing running."""
         self._stopped = True
-        for kinds in STOP_ORDER:
+        from actors.run_end import ORDER
+
+        for kinds in ORDER:
             group = [child for child in self.children if child.kind in kinds]
             await asyncio.gather(*(child.stop(GRACE_S.get(child.kind, 25.0)) for child in group))
         for task in self._tasks:
@@ -139,11 +142,6 @@ class LocalRun:
             await asyncio.to_thread(self._server.stop)
         with contextlib.suppress(FileNotFoundError):
             self.folder.bus.unlink()
-
-
-def without_token(config: RunConfig) -> RunConfig:
-    """The token stands in run.json, which only this user may read, and nowhere else."""
-    return config.model_copy(update={"bus": config.bus.model_copy(update={"token": ""})})
 
 
 def write_private(path: Path, value: dict[str, Any]) -> None:

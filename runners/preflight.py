@@ -3,9 +3,14 @@
 import importlib.util
 import socket
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from configs.schema import RunConfig
 from runners.usage import UsageError
+
+if TYPE_CHECKING:
+    from core.tasks.rows import Refused
+    from core.tasks.task import Task
 
 
 def check(config: RunConfig, config_path: str) -> None:
@@ -92,10 +97,25 @@ def check_run_folder(folder: Path) -> None:
 
 
 def check_tasks(config: RunConfig) -> None:
-    from core.tasks.loading import load_tasks
+    """What tasks.refused = "skip" leaves out is told on stderr."""
+    import sys
+
+    from core.tasks.loading import told
 
     for side in ("train", "heldout"):
-        load_tasks([source.model_dump() for source in getattr(config.tasks, side)], config.tasks.backend, side)
+        refused: list[Refused] = []
+        tasks_of(config, side, refused)
+        if refused:
+            print(told(refused, side), file=sys.stderr)
+
+
+def tasks_of(config: RunConfig, side: str, refused: "list[Refused] | None" = None) -> "list[Task]":
+    """The tasks of a side, as the run will have them; `refused` takes what tasks.refused = "skip" leaves out."""
+    from core.tasks.loading import load_tasks
+
+    skipped = ([] if refused is None else refused) if config.tasks.refused == "skip" else None
+    sources = [source.model_dump() for source in getattr(config.tasks, side)]
+    return load_tasks(sources, config.tasks.backend, side, skipped)
 
 
 def check_engine(config: RunConfig) -> None:

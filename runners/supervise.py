@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bus.run_bus import RunBus
+from core.run_folder import RunFolder
 from runners.actor_process import connect, reach_bus
 from runners.live import View
 from runners.local import LocalRun
@@ -61,7 +62,8 @@ async def supervise(config: Any, note: str) -> int:
                     task.result()
                 elif task is not background[0]:
                     task.cancel()
-            feed({"type": "note", "text": "stopping" if interrupted.is_set() else "finished; writing everything down"})
+            end = f"stopping; {again(run.folder)}" if interrupted.is_set() else "finished; writing everything down"
+            feed({"type": "note", "text": end})
         finally:
             for task in background:
                 task.cancel()
@@ -71,7 +73,14 @@ async def supervise(config: Any, note: str) -> int:
     if run.failed:
         print(f"kernelmill up: {run.failed}", file=sys.stderr)
         return 1
-    return 130 if interrupted.is_set() else 0
+    if interrupted.is_set():
+        print(f"stopped: {again(run.folder)}")
+        return 130
+    return 0
+
+
+def again(folder: RunFolder) -> str:
+    return f"`kernelmill up` with the same arguments, or with {folder.config}, goes on from here"
 
 
 async def _watch(config: Any, run: Any, feed: Any) -> None:

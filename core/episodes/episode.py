@@ -16,8 +16,10 @@ from core.evaluation.verdict import Verdict
 ENDS = ("success", "gave_up", "max_turns", "context")
 """How an episode ends that can be trained on: score reached, too many zero-scored turns in a row, turns used up, the
 next prompt does not fit."""
-TOMBSTONES = ("infra", "unsupported", "deadline", "poison", "engine", "cancelled", "context_first")
-"""Why an episode carries nothing to train on."""
+TOMBSTONES = (
+    "infra", "unsupported", "deadline", "poison", "engine", "cancelled", "context_first", "undecodable",
+)  # fmt: skip
+"""Why an episode carries nothing to train on. `undecodable`: its message stands in the log, but can't be read."""
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +40,17 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """The turn's reward s_t; None where the verdict can't be scored (infra, unsupported)."""
 
     def __post_init__(self) -> None:
+        for field, column, data in (
+            ("prompt_ids", "ids", self.prompt_ids),
+            ("completion_ids", "ids", self.completion_ids),
+            ("logprobs", "logprobs", self.logprobs),
+            ("versions", "versions", self.versions),
+        ):
+            if len(data) % columns.item_bytes(column):  # else whoever unpacks it raises, far from here
+                raise ValueError(
+                    f"turn {self.index}: {field} holds {len(data)} bytes, wanted a multiple of "
+                    f"{columns.item_bytes(column)}: the message was cut, or packed by other means than core.columns"
+                )
         tokens = columns.length("ids", self.completion_ids)
         for name, data in (("logprobs", self.logprobs), ("versions", self.versions)):
             if columns.length(name, data) != tokens:

@@ -128,7 +128,7 @@ def _children() -> list[int]:
 
 
 def _serve(control: socket.socket, start: Start, work: Any) -> None:
-    """Fork, watch, report; ends with the trusted side's end of the socket."""
+    """Fork, watch, report; ends with the trusted side's end of the socket, or ConnectionError."""
     namespaces = start.walls.level == "namespaces"
     own_pids = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC) if namespaces else -1
     sandbox.note_address_space()
@@ -184,7 +184,13 @@ def main(control_fd: int, worker: int) -> None:
     """Entry of the process that the trusted side starts with one end of a SOCK_SEQPACKET pair."""
     linux.die_with_parent(worker)
     control = socket.socket(fileno=control_fd)
-    start = msgspec.msgpack.decode(control.recv(65536), type=Start)
+    try:
+        first = control.recv(65536)
+    except ConnectionError:
+        first = b""
+    if not first:  # the owner is gone already
+        return
+    start = msgspec.msgpack.decode(first, type=Start)
     if start.walls.level == "namespaces":
         sandbox.enter_namespaces(sandbox.outer_flags(start.walls))
         zygote = os.fork()
@@ -194,4 +200,5 @@ def main(control_fd: int, worker: int) -> None:
         linux.die_with_parent(0)
     work = _work(start.kind)
     sys.path.remove(_ROOT)  # our own packages are imported; children find only the Python installation
-    _serve(control, start, work)
+    with contextlib.suppress(ConnectionError):  # the owner is gone, so there is nobody to serve, nor to tell
+        _serve(control, start, work)

@@ -4,18 +4,32 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from core.tasks.format import TaskError
+from core.tasks.rows import Refused
 from core.tasks.sources import load_source
 from core.tasks.task import Task
 
 
-def load_tasks(sources: Sequence[Mapping[str, Any]], backend: str, side: str = "train") -> list[Task]:
-    """The tasks of all sources, in order; an id that comes twice is refused, and so is an empty list (TaskError)."""
+def load_tasks(
+    sources: Sequence[Mapping[str, Any]], backend: str, side: str = "train", refused: list[Refused] | None = None
+) -> list[Task]:
+    """The tasks of all sources, in order; an id that comes twice is refused, and so is an empty list (TaskError).
+    `refused` takes what is not a task (as in `load_source`)."""
     found: dict[str, Task] = {}
     for source in sources:
-        for task in load_source(**source, backend=backend):
+        for task in load_source(**source, backend=backend, refused=refused):
             if task.task_id in found and found[task.task_id].source != task.source:
                 raise TaskError(f"two {side} tasks are called {task.task_id!r}; ids must be unique in a run")
             found[task.task_id] = task
     if not found:
         raise TaskError(f"tasks.{side} gives no tasks: {[dict(s) for s in sources]}; widen its levels, split or count")
     return list(found.values())
+
+
+FIRST_REASONS = 5
+
+
+def told(refused: Sequence[Refused], side: str) -> str:
+    """What was left out, in one line: how many, and why of the first."""
+    reasons = "; ".join(one.reason for one in refused[:FIRST_REASONS])
+    more = f"; and {len(refused) - FIRST_REASONS} more" if len(refused) > FIRST_REASONS else ""
+    return f"tasks.{side}: {len(refused)} files or rows are no tasks and are left out: {reasons}{more}"

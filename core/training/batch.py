@@ -126,3 +126,22 @@ class Prepared:
     """What making it took."""
     number: int = -1
     """In the order in which a group of ranks was told."""
+
+
+class Rows:
+    """Rows of a step on its device, each made when it is first asked for and kept: to be walked through again."""
+
+    def __init__(self, packs: Iterator[Packed], device: torch.device) -> None:
+        self._packs, self._device = packs, device
+        self._made: list[Packed] = []
+
+    def __iter__(self) -> Iterator[Packed]:
+        yield from list(self._made)
+        for packed in self._packs:
+            self._made.append(packed.to(self._device))
+            yield self._made[-1]
+
+    @property
+    def tokens(self) -> int:
+        """Of the rows made so far."""
+        return sum(packed.tokens for packed in self._made)

@@ -3,7 +3,7 @@
     critic = Critic(settings, load_lm(settings.model), device)
     values = critic.values(packed)                        # before the update, without gradient
     ... advantages and targets from them (`core.training.token_credit`) ...
-    critic.backward(packed, old_values, targets); critic.update()
+    critic.backward(packed, old_values, targets); critic.update(critic.grad_norm())
 
 A value is of the state before the token that it stands beside: V_t is read where the log-prob of token t is read. The
 head starts at zero, so that a fresh critic says nothing and advantages are the returns.
@@ -43,8 +43,8 @@ class Critic:
         self.settings = settings
         self.model = prepare(
             lm, device=device, dtype=settings.dtype, mesh=mesh, checkpointing=settings.checkpoint_level,
-            compile_blocks=settings.compiled_on(device.type), static_shapes=settings.pack_multiple > 0,
-            joined=settings.join_products, kind=ValueModel,
+            compile_blocks=settings.compiled_on(device.type, lm.config.hidden_size),
+            static_shapes=settings.pack_multiple > 0, joined=settings.join_products, kind=ValueModel,
         )  # fmt: skip
         self.model.attention = settings.attention
         self.optimizer = torch.optim.AdamW(
@@ -65,18 +65,21 @@ class Critic:
         self.model.after_backward()
         return loss.detach()
 
-    def update(self, *, apply: bool = True) -> float:
-        """One step, the gradient clipped as the policy's is; returns its norm. A norm that is not finite, or a step
-        that is not to be applied, changes nothing."""
+    def grad_norm(self) -> float:
+        """Before clipping; a collective when the model is sharded."""
         grads = [p.grad for _, p in self.model.named_masters() if p.grad is not None]
-        norm = float(gather(torch.nn.utils.get_total_norm(grads)))
+        return float(gather(torch.nn.utils.get_total_norm(grads)))
+
+    def update(self, norm: float, *, apply: bool = True) -> None:
+        """One step, the gradient of this `norm` clipped as the policy's is. A norm that is not finite, or a step that
+        is not to be applied, changes nothing."""
         if apply and norm < float("inf"):
             if norm > self.settings.grad_clip:
+                grads = [p.grad for _, p in self.model.named_masters() if p.grad is not None]
                 torch._foreach_mul_(grads, self.settings.grad_clip / (norm + 1e-6))
             self.optimizer.step()
             self.model.after_update()
         self.optimizer.zero_grad(set_to_none=True)
-        return norm
 
     def tensors(self, device: torch.device | str | None = "cpu") -> Iterator[tuple[str, Tensor]]:
         """Masters and optimizer state, whole, on `device` (None: where they are), as

@@ -27,6 +27,8 @@
     mfu                     share of the card's bfloat16 peak (`core.training.flops`); absent for an unknown card
     peak_gib                most memory in use on this rank's card during the step; absent on the CPU
     filling_share           tokens of this rank's rows that only fill them up
+    compiled                1 when blocks ran compiled and still do; absent where they never were
+    compile_retry           1 when the step was made again with blocks as written, since its numbers were not finite
     version, applied        after the step; 1 when the weights moved
     refused/<reason>        samples left out (`core.training.packing.REFUSALS`; `truncated` with overlong_filter; with
                             dynamic_sampling `core.algorithms.rewards.REASONS`)

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from core.training import adapters
+from core.training import adapters, compiled
 from core.training.attention import attention_kwargs, register
 from core.training.joined import join_products
 from core.training.logprobs import CHUNK_TOKENS, TokenLoss, chunked_logprobs, fused_loss
@@ -240,10 +240,7 @@ def prepare(
         for block in model.blocks:
             checkpoint_block(block, checkpointing, random=dropout)
     if compile_blocks:
-        # blocks differ in nothing that is guarded, but sizes and modes (reference, adapters off) make variants
-        torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 64)
-        for block in model.blocks:
-            block.compile(dynamic=False if static_shapes else None)
+        compiled.compile_blocks(model.blocks, static_shapes=static_shapes)
     if mesh is not None:
         shard(model, mesh, DTYPES[dtype], cpu_offload=cpu_offload)
     elif dtype != "float32":

@@ -25,6 +25,11 @@ class Correction(msgspec.Struct, frozen=True, kw_only=True):
     """Of sequence_mask."""
 
 
+COMPILED_WIDTH = 1024
+"""Smaller blocks gain little, and torch 2.11 was seen to compile blocks of 32 to kernels that read memory which nobody
+wrote: on an H200 their gradients were NaN after memory was filled with it (test_fresh_memory)."""
+
+
 class TrainerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Fields of the same name mean the same as in the config; figures are checked there."""
 
@@ -76,7 +81,7 @@ class TrainerSettings(msgspec.Struct, frozen=True, kw_only=True):
     activation_checkpointing: bool | Literal["none", "selective", "attention", "full"] = False
     """What is computed again in the backward pass (`core.training.recompute`); true is `full`, false `none`."""
     compile: bool | None = None
-    """Compile each block; None: on CUDA."""
+    """Compile each block; None: on CUDA, from a hidden size of `COMPILED_WIDTH` on."""
     threads: int = 0
 
     attention: Literal["auto", "varlen", "cudnn", "fa3", "fa4", "written"] = "auto"
@@ -144,9 +149,9 @@ class TrainerSettings(msgspec.Struct, frozen=True, kw_only=True):
         level = self.activation_checkpointing
         return level if isinstance(level, str) else ("full" if level else "none")
 
-    def compiled_on(self, device: str) -> bool:
-        """Whether blocks are compiled on this kind of device."""
-        return device == "cuda" if self.compile is None else self.compile
+    def compiled_on(self, device: str, width: int) -> bool:
+        """Whether blocks of a model with hidden states of `width` are compiled on this kind of device."""
+        return device == "cuda" and width >= COMPILED_WIDTH if self.compile is None else self.compile
 
     @property
     def sharded(self) -> bool:

@@ -9,6 +9,8 @@ What always holds:
   finite) changes nothing: weights, optimizer and version stay, `applied` is 0 and `refused_step/<reason>` is 1.
 - Every rank is given all samples, computes the same plan, advantages and denominators, and trains its part of the plan:
   in float32 loss and gradients are the same for any micro-batch size, packing order and number of ranks.
+- Numbers that are not finite while blocks are compiled are made again with blocks as they are written, on all ranks
+  alike (`core.training.compiled`).
 - Random draws in a step depend on (seed, version, rank) alone, and the learning rate on the version: what has to be
   saved is weights and optimizer.
 
@@ -30,8 +32,9 @@ from torch import Tensor
 from core.checkpoints import store
 from core.episodes.samples import Sample
 from core.training import adapters, flops
-from core.training.batch import Batch, Prepared, make_batch
+from core.training.batch import Batch, Prepared, Rows, make_batch
 from core.training.combinations import PER_TOKEN
+from core.training.compiled import Guard
 from core.training.critic import Critic
 from core.training.metrics import MAXIMA, StepClock, correction_names, summary, sums_width
 from core.training.model import DTYPES, PolicyModel, gather, load_adamw, load_lm, prepare
@@ -82,6 +85,8 @@ class Trainer:
             betas=settings.betas,
             fused=True,
         )
+        held = [self.model, self.reference, None if self.critic is None else self.critic.model]
+        self.guard = Guard([block for model in held if model is not None for block in model.blocks], told=rank == 0)
         self._staged_weights, self._staged_state = Staging(self.device), Staging(self.device)
 
     def _load(self, mesh: Any, *, trainable: bool) -> PolicyModel:
@@ -97,7 +102,7 @@ class Trainer:
             dtype=settings.dtype,
             mesh=mesh,
             checkpointing=settings.checkpoint_level,
-            compile_blocks=settings.compiled_on(self.device.type),
+            compile_blocks=settings.compiled_on(self.device.type, lm.config.hidden_size),
             static_shapes=settings.pack_multiple > 0,
             trainable=trainable,
             cpu_offload=settings.cpu_offload,
@@ -130,7 +135,6 @@ class Trainer:
         """
         clock = StepClock(self.device)
         settings = self.settings
-        torch.manual_seed(settings.seed * 1_000_003 + self.version * 1009 + self.rank)
         if isinstance(samples, Prepared):
             batch, packs = samples.batch, iter(samples.rows)
         else:
@@ -144,18 +148,41 @@ class Trainer:
         numbers["truncated_share"] = sum(s.truncated for s in batch.samples) / len(batch.samples)
         clock.took("plan_s")
 
+        rows = Rows(packs, self.device)
+        numbers |= self.guard.made_sure(lambda: self._gradients(batch, rows, clock))
+        numbers |= {"lr": self._lr(), "micro_batches": float(len(batch.bins))}
+        trouble = self._trouble(numbers)
+        for staging in (self._staged_weights, self._staged_state):
+            staging.before_change()
+        if self.critic is not None:
+            self.critic.update(numbers["value_grad_norm"], apply=not trouble)
+        if trouble:
+            self.optimizer.zero_grad(set_to_none=True)
+            numbers[f"refused_step/{trouble}"] = 1.0
+        else:
+            self._update(numbers["grad_norm"])
+            numbers["applied"] = 1.0
+            numbers["version"] = float(self.version)
+        clock.took("optimizer_s", wait=True)
+        lengths = batch.lengths
+        work = flops.step_flops(self._parameters, self.model.lm.config, lengths) / self.world
+        numbers |= clock.numbers(tokens=sum(lengths), flops=work)
+        return numbers | {"filling_share": 1.0 - batch.tokens / max(rows.tokens, 1)}
+
+    def _gradients(self, batch: Batch, packs: Rows, clock: StepClock) -> dict[str, float]:
+        """Gradients of the batch, in the masters, in place of what was there; the numbers that go with them."""
+        settings = self.settings
+        torch.manual_seed(settings.seed * 1_000_003 + self.version * 1009 + self.rank)
+        self._forget()
         value_loss = torch.zeros((), dtype=torch.float64, device=self.device)
-        self.optimizer.zero_grad(set_to_none=True)
         names = correction_names(settings)
         totals = torch.zeros(sums_width(names), dtype=torch.float64, device=self.device)
         maxima = torch.full((len(MAXIMA),), -torch.inf, dtype=torch.float64, device=self.device)
-        tokens = 0
-        rows: Iterable[Row] = (Row(packed.to(self.device)) for packed in packs)
+        rows: Iterable[Row] = map(Row, packs)
         if needs_pass(settings):
             rows = self._looked_at(list(rows), batch)
             clock.took("look_s")
         for row in rows:
-            tokens += row.packed.tokens
             clock.took("pack_s")
             loss, sums, highs = self._forward(row)
             loss.backward()
@@ -170,28 +197,19 @@ class Trainer:
             dist.all_reduce(totals, op=dist.ReduceOp.SUM)
             dist.all_reduce(maxima, op=dist.ReduceOp.MAX)
             dist.all_reduce(value_loss, op=dist.ReduceOp.SUM)
-        grad_norm = self._grad_norm()
-        numbers |= summary(totals.tolist(), maxima.tolist(), names)
-        clock.took("forward_backward_s")
-
-        numbers |= {"grad_norm": grad_norm, "lr": self._lr(), "micro_batches": float(len(batch.bins))}
-        trouble = self._trouble(numbers)
-        for staging in (self._staged_weights, self._staged_state):
-            staging.before_change()
+        numbers = {"grad_norm": self._grad_norm()} | summary(totals.tolist(), maxima.tolist(), names)
         if self.critic is not None:
-            numbers |= {"value_loss": float(value_loss), "value_grad_norm": self.critic.update(apply=not trouble)}
-        if trouble:
-            self.optimizer.zero_grad(set_to_none=True)
-            numbers[f"refused_step/{trouble}"] = 1.0
-        else:
-            self._update(grad_norm)
-            numbers["applied"] = 1.0
-            numbers["version"] = float(self.version)
-        clock.took("optimizer_s", wait=True)
-        lengths = batch.lengths
-        work = flops.step_flops(self._parameters, self.model.lm.config, lengths) / self.world
-        numbers |= clock.numbers(tokens=sum(lengths), flops=work)
-        return numbers | {"filling_share": 1.0 - batch.tokens / max(tokens, 1)}
+            numbers |= {"value_loss": float(value_loss), "value_grad_norm": self.critic.grad_norm()}
+        clock.took("forward_backward_s")
+        return numbers
+
+    def _forget(self) -> None:
+        """No gradients, in masters and in parameters (a pass that broke off leaves some there)."""
+        self.optimizer.zero_grad(set_to_none=True)
+        self.model.zero_grad(set_to_none=True)
+        if self.critic is not None:
+            self.critic.optimizer.zero_grad(set_to_none=True)
+            self.critic.model.zero_grad(set_to_none=True)
 
     @torch.no_grad()
     def _looked_at(self, rows: list[Row], batch: Batch) -> list[Row]:

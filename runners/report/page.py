@@ -170,18 +170,23 @@ def _charts(data: ReportData) -> str:
     ]
     bound = data.config.get("sampler", {}).get("max_staleness")
     limit = (float(bound), f"max_staleness {bound}") if bound is not None else None
-    stages = [
-        Series(what, xs, moving_mean(data.series(name), width), i)
-        for i, (name, what) in enumerate(
-            (
-                ("time/generation_s", "generation"),
-                ("time/judging_s", "judging"),
-                ("time/learner_s", "learner"),
-                ("time/publish_s", "publish"),
-                ("time/wait_s", "waiting"),
-            )
-        )
-    ]
+
+    def timed(*named: tuple[str, str]) -> list[Series]:
+        """Those that were measured: records of older runs lack some."""
+        return [
+            Series(what, xs, moving_mean(data.series(name), width), i)
+            for i, (name, what) in enumerate(named)
+            if mean_of(data.series(name)) is not None
+        ]
+
+    played = timed(("time/generation_s", "generation"), ("time/judging_s", "judging"))
+    training = timed(
+        ("time/learner_s", "learner"),
+        ("time/wait_s", "waiting for episodes"),
+        ("time/prepare_exposed_s", "preparing"),
+        ("time/publish_exposed_s", "publishing"),
+        ("time/checkpoint_exposed_s", "checkpoint"),
+    )
     charts = [
         _figure(
             "Reward per step",
@@ -213,9 +218,14 @@ def _charts(data: ReportData) -> str:
             ),
         ),
         _figure(
-            "Stage times",
-            f"seconds; generation and judging per episode, the others per step; mean of {width} steps",
-            line_chart(stages, title="Stage times", unit="s", floor=0.0, marks=marks),
+            "An episode's time",
+            f"seconds per episode, mean of {width} steps",
+            line_chart(played, title="An episode's time", unit="s", floor=0.0, marks=marks),
+        ),
+        _figure(
+            "A step's time",
+            f"seconds of a step that each part takes; what is hidden behind a step is left out; mean of {width} steps",
+            line_chart(training, title="A step's time", unit="s", floor=0.0, marks=marks),
         ),
         _figure(
             "Turns per episode",

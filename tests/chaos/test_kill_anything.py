@@ -77,6 +77,7 @@ def test_a_run_is_stopped_and_resumed_and_every_actor_and_the_broker_may_die(tmp
         supervisor.send_signal(signal.SIGINT)
         output, _ = supervisor.communicate(timeout=90)
         assert supervisor.returncode == 130, output
+        assert "goes on from here" in output
         assert left_running(tmp_path) == []
         assert reading.ledger(tmp_path / "chaos").balanced
         supervisor = up(tmp_path)

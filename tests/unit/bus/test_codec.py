@@ -173,6 +173,17 @@ def test_columns_of_unequal_length_are_refused():
         codec.decode(changed(EXAMPLES[3], episode=episode))
 
 
+@pytest.mark.parametrize("column", ["prompt_ids", "completion_ids", "logprobs", "versions"])
+@pytest.mark.parametrize("more", [1, 2, 3])
+def test_columns_that_hold_part_of_a_token_are_refused(column, more):
+    turn = msgspec.to_builtins(TURN, builtin_types=(bytes,))
+    turn[column] += b"\x00" * more
+    episode = {**msgspec.to_builtins(EPISODE, builtin_types=(bytes,)), "turns": [turn]}
+    with pytest.raises(codec.Refused, match=rf"turn \d+: {column} holds \d+ bytes, wanted a multiple of 4") as refused:
+        codec.decode(changed(EXAMPLES[3], episode=episode))
+    assert refused.value.reason == "wrong_type"
+
+
 def test_a_message_above_the_limit_is_not_encoded():
     with pytest.raises(TooLarge, match="path and hash"):
         codec.encode(Fact(run_id="r", kind="k", actor="a", at=0.0, data={"text": "x" * codec.MAX_BYTES}))

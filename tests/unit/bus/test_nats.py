@@ -46,8 +46,29 @@ def test_no_server_is_one_clear_error():
 
 @pytest.mark.parametrize("token", ["", "wrong"])
 def test_a_refused_token_is_told_at_once(server, token):
-    with pytest.raises(Unreachable, match="refuses the token"):
-        asyncio.run(NatsBroker.connect(server.url, token, name="learner", deadline_s=60.0))
+    which = "the token that was given" if token else "connections without a token"
+    with pytest.raises(Unreachable, match=rf"refuses {which}: set NATS_TOKEN \(or bus\.token\)") as told:
+        asyncio.run(NatsBroker.connect(server.url, token, name="learner", deadline_s=3600.0))
+    assert "\n" not in str(told.value) and "wrong" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["foo://x", "http://127.0.0.1:4222", "", "nats://", "nats://x:y", "nats://x:99999", "nats://x:0", "//x"]
+)
+def test_what_is_no_address_is_told_at_once(url):
+    with pytest.raises(
+        Unreachable, match=r"is not the address.*set NATS_URL \(or bus\.url\) to nats://HOST:PORT"
+    ) as told:
+        asyncio.run(NatsBroker.connect(url, name="learner", deadline_s=3600.0))
+    assert "\n" not in str(told.value)
+
+
+def test_an_address_may_leave_the_scheme_out(server):
+    async def main() -> None:
+        broker = await NatsBroker.connect(server.url.removeprefix("nats://"), server.token, name="learner")
+        await broker.close()
+
+    asyncio.run(main())
 
 
 def test_a_server_that_comes_late_is_waited_for(tmp_path):

@@ -4,6 +4,7 @@ judge goes on, and nothing is left behind.
 Each level has a thread that plays its cases one after another; a test waits for its own case.
 """
 
+import contextlib
 import os
 import select
 import tempfile
@@ -62,12 +63,25 @@ def shared() -> tuple[set[str], str]:
 
 
 def added(before: tuple[set[str], str], within_s: float = 10.0) -> tuple[set[str], bool]:
-    """Shared memory that stays although it was not there before, and whether mounts differ. Other processes of this
-    machine come and go as well: what is theirs is gone after a while."""
+    """Shared memory that stays although it was not there before and nobody uses it, and whether mounts differ. Other
+    processes of this machine come and go as well: what is theirs they hold, or it is gone after a while."""
     end = time.monotonic() + within_s
-    while (now := shared()) and (now[0] - before[0] or now[1] != before[1]) and time.monotonic() < end:
+    while True:
+        now = shared()
+        stays = now[0] - before[0]
+        stays -= in_use() if stays else set()
+        if not (stays or now[1] != before[1]) or time.monotonic() >= end:
+            return stays, now[1] != before[1]
         select.select([], [], [], 0.1)
-    return now[0] - before[0], now[1] != before[1]
+
+
+def in_use() -> set[str]:
+    """Names of shared memory that a living process has mapped."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/maps"):
+        with contextlib.suppress(OSError):
+            found |= {line.rpartition("/dev/shm/")[2] for line in path.read_text().splitlines() if "/dev/shm/" in line}
+    return found
 
 
 def _processes(judge: Judge) -> set[int]:

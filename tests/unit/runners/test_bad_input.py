@@ -1,5 +1,6 @@
 """What a person types wrong is answered in one clear line and exit code 2, before anything is started."""
 
+import json
 import shutil
 import socket
 import subprocess
@@ -68,6 +69,22 @@ def test_a_task_without_a_model(tmp_path):
     done = kernelmill("up", recipe(tmp_path), f'tasks.train=[{{kind="folder", path="{tmp_path}/tasks"}}]')
     refused(done, "1_nothing.py", "Model")
     assert not (tmp_path / "runs").exists()
+
+
+def test_rows_that_are_no_tasks_stop_a_run_or_are_left_out(tmp_path):
+    good = "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return torch.relu(x)\n"
+    good += "def get_inputs():\n    return [torch.randn(8, 8)]\ndef get_init_inputs():\n    return []\n"
+    rows = [json.dumps({"code": good, "level": 1, "problem_id": n, "name": f"t{n}"}) for n in range(2)]
+    data = tmp_path / "tasks.jsonl"
+    data.write_text("\n".join([rows[0], "no JSON", *['{"level": 1}'] * 8, rows[1]]))
+    source = f'tasks.train=[{{kind="jsonl", path="{data}"}}]'
+    refused(kernelmill("up", recipe(tmp_path), source, "--dry-run"), "tasks.jsonl:2", "(and 8 more")
+    done = kernelmill("up", recipe(tmp_path), source, "tasks.refused=skip", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "tasks.train: 9 files or rows are no tasks" in done.stderr and "tasks.jsonl:2" in done.stderr
+    assert "and 4 more" in done.stderr and len(done.stderr.splitlines()) == 1
+    data.write_text("no JSON\nno JSON\n")
+    refused(kernelmill("up", recipe(tmp_path), source, "tasks.refused=skip", "--dry-run"), "tasks.jsonl:1")
 
 
 def test_a_split_that_leaves_no_task(tmp_path):

@@ -66,3 +66,15 @@ def test_what_defines_a_run_is_the_same_after_json(path):
     """Actors compare it with what the first one wrote down."""
     identity = load(path, ["judge.device_class=gpu", "judge.speed=measured"]).identity()
     assert json.loads(json.dumps(identity)) == identity
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_where_the_card_is_shared_vllm_is_told_its_cache(path):
+    """It asserts when another process gives memory back while it measures the card's."""
+    config = load(path)
+    if config.rollout.engine != "vllm":
+        return
+    learner = set(range(config.learner.ranks)) if config.learner.device != "cpu" else set()
+    own = set(config.rollout.cards)
+    shared = not own or bool(own & (learner | set(config.judge.cards)))
+    assert (config.rollout.vllm.cache_gb > 0) == shared

@@ -138,4 +138,4 @@ def test_a_step_on_cuda_is_near_the_step_in_float32(policy_folder, fields):
     on_gpu = Trainer(settings_for(policy_folder, kl_coef=0.1, device="cuda", dtype="bfloat16", **fields)).step(samples)
     for name in ("entropy", "kl_behaviour", "grad_norm"):
         assert on_gpu[name] == pytest.approx(on_cpu[name], rel=5e-2, abs=5e-3), name
-    assert on_gpu["applied"] == 1 and on_gpu["peak_gib"] > 0
+    assert on_gpu["applied"] == 1 and on_gpu["peak_gib"] > 0 and not on_gpu.get("compile_retry")

@@ -73,7 +73,7 @@ def test_the_page_is_whole_and_says_what_the_record_says(folder: Path) -> None:
     rewards = [row.metrics["reward/mean"] for row in gather_steps(folder)]
     assert f"{sum(rewards[:3]) / 3:.2f} → {sum(rewards[-3:]) / 3:.2f}" in told
     assert "balanced" in told and "20 steps" in told and "restarted from step 7; 3 steps made again" in told
-    assert text.count('<svg class="chart"') == 9 + 3, "three of the learner's own figures are in the scene"
+    assert text.count('<svg class="chart"') == 10 + 3, "three of the learner's own figures are in the scene"
     assert "step 3: the weights did not move" in told
     assert f"step 1&#10;step: {figure(rewards[0])}" in text, "tooltips name their values"
 
@@ -83,6 +83,18 @@ def gather_steps(folder: Path) -> list[reading.StepRow]:
     steps = list({row.step: row for row in reading.steps(folder) if row.kind == "step"}.values())
     assert reading.surviving_steps(reading.steps(folder)) == steps
     return steps
+
+
+def test_stage_times_are_those_that_training_waited_for(folder: Path, tmp_path: Path) -> None:
+    shown = (folder / "report.html").read_text() if build_report(folder) else ""
+    for part in ("learner", "waiting for episodes", "preparing", "publishing", "checkpoint", "generation", "judging"):
+        assert f">{part}<" in shown
+    old = scene.write_run(tmp_path / "old", steps=5)
+    steps = old / "record" / FILES[STEPS]
+    steps.write_text(re.sub(r'"time/(prepare|publish|checkpoint)_exposed_s":[^,}]+,?', "", steps.read_text()))
+    build_report(old)
+    page = (old / "report.html").read_text()
+    assert ">waiting for episodes<" in page and ">publishing<" not in page
 
 
 def test_nothing_in_it_can_act_or_call_out(folder: Path) -> None:

@@ -1,0 +1,26 @@
+"""The learner's table against the trainer's own settings."""
+
+import pytest
+
+from actors.learner import trainer_settings
+from configs.schema import RunConfig
+from core.training.settings import TrainerSettings
+
+ELSEWHERE = {"model", "revision", "dtype", "seed", "constant_tokens", "schedule_steps", "credit"}
+"""What other tables of the config say."""
+
+
+def config(**learner):
+    return RunConfig.model_validate({"model": {"path": "p"}, "learner": learner})
+
+
+def test_every_setting_of_the_trainer_can_be_set():
+    learner = set(type(config().learner).model_fields)
+    assert set(TrainerSettings.__struct_fields__) - ELSEWHERE == learner
+    assert trainer_settings(config(collective_timeout_s=45.0)).collective_timeout_s == 45.0
+
+
+@pytest.mark.parametrize("value", [0, -1.0])
+def test_a_timeout_is_above_zero(value):
+    with pytest.raises(ValueError, match="greater than 0"):
+        config(collective_timeout_s=value)
