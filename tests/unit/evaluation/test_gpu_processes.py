@@ -1,6 +1,7 @@
 """What NVML says, read: memory that belongs to nobody, and devices' numbers."""
 
 import pytest
+import torch
 
 from core.evaluation.gpu import processes as gpu_processes
 
@@ -19,3 +20,14 @@ def test_a_devices_number_is_the_drivers(monkeypatch):
     assert (gpu_processes.physical("cuda"), gpu_processes.physical("cuda:2")) == ("0", "2")
     with pytest.raises(ValueError, match="wanted cuda"):
         gpu_processes.physical("hip:0")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_the_driver_tells_memory_and_identity():
+    device = "cuda:0"
+    held = torch.zeros(1 << 28, dtype=torch.uint8, device=device)
+    reading = gpu_processes.read(device)
+    assert reading is not None and reading.used_mb >= held.nbytes // 2**20 and reading.total_mb > 1000
+    assert gpu_processes.identity(device).startswith("GPU-")
+    gpu_processes.XidWatch(device).new()
