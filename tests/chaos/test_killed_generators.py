@@ -31,7 +31,7 @@ from core.weights import filesystem
 from runners.actor_process import connect
 
 ROOT = Path(__file__).parents[2]
-SIZE = 8
+GROUP, SIZE = "0" * 31 + "7", 8
 GENERATORS = ("generator-0", "generator-1")
 OVERRIDES = ["run.name=killed", f"sampler.group_size={SIZE}", "rollout.batch_rows=2", "rollout.parity_max_abs=0",
              "rollout.parity_mean_share=0", "bus.beat_s=0.5", "bus.dead_after_s=3"]  # fmt: skip
@@ -63,8 +63,8 @@ def test_episodes_of_a_killed_generator_are_played_by_nobody_else(tmp_path):
     assert set(taken["standing"]) >= before.keys()
     assert {index for index, e in by_index.items() if e.generator == victim} == set(taken["standing"])
     assert sorted(taken["standing"] + taken["missing"]) == list(range(SIZE))
-    ends = [EndedEpisode(group_id="g", index=e.episode.index, end=e.episode.end) for e in ended]
-    ledger = settle([Admission(group_id="g", admission=0, size=SIZE)], [], ends)
+    ends = [EndedEpisode(group_id=GROUP, index=e.episode.index, end=e.episode.end) for e in ended]
+    ledger = settle([Admission(group_id=GROUP, admission=0, size=SIZE)], [], ends)
     assert ledger.balanced and ledger.waiting == SIZE and not ledger.tombstones, ledger.problems
 
 
@@ -99,7 +99,9 @@ async def scene(folder, server, processes):
         await until(both_hold_the_policy, processes)
         task = load_tasks([source.model_dump() for source in config.tasks.train], "triton")[0]
         await bus.publish_request(
-            Request(run_id="killed", trace="g", group_id="g", admission=0, task=task, size=SIZE, max_turns=1, seed=1)
+            Request(
+                run_id="killed", trace=GROUP, group_id=GROUP, admission=0, task=task, size=SIZE, max_turns=1, seed=1
+            )
         )
 
         async def episodes():

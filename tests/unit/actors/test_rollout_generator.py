@@ -10,7 +10,7 @@ from bus import facts
 from core.generation.errors import EngineStopped, WrongWeights
 from core.generation.parity import ParityError
 from core.weights.outgoing import Outgoing
-from tests.unit.actors.generator_stage import Stage, versions
+from tests.unit.actors.generator_stage import Stage, group_named, versions
 
 
 def run(coroutine, timeout_s=40):
@@ -188,8 +188,8 @@ def test_held_out_groups_are_of_one_version_and_leave_nothing_to_train_on(tmp_pa
         return await stage.episodes(), await stage.facts(facts.HELDOUT)
 
     ended, (answer,) = run(scene())
-    assert {e.episode.group_id for e in ended} == {"train"} and len(ended) == 4
-    assert answer.data["group_id"] == "held" and answer.data["version"] == 0
+    assert {e.episode.group_id for e in ended} == {group_named("train")} and len(ended) == 4
+    assert answer.data["group_id"] == group_named("held") and answer.data["version"] == 0
     assert [episode["index"] for episode in answer.data["episodes"]] == [0, 1, 2]
     assert {episode["end"] for episode in answer.data["episodes"]} == {"max_turns"}
 
@@ -235,7 +235,8 @@ def test_a_held_out_group_waits_for_the_version_that_it_is_about(tmp_path):
             await stage.until(work, lambda: answered(2))
         return await stage.facts(facts.HELDOUT)
 
-    assert [(answer.data["group_id"], answer.data["version"]) for answer in run(scene())] == [("now", 0), ("later", 1)]
+    found = [(answer.data["group_id"], answer.data["version"]) for answer in run(scene())]
+    assert found == [(group_named("now"), 0), (group_named("later"), 1)]
 
 
 def test_greedy_evaluation_takes_the_likeliest_tokens_and_training_draws(tmp_path):

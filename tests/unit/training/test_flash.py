@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.training import flash
+from core.training import compiled, flash
 from core.training.trainer import Trainer
 from tests.unit.training.conftest import make_samples
 from tests.unit.training.test_trainer import gradients, settings_for
@@ -56,8 +56,7 @@ def test_blocks_are_traced_twice_at_most_for_rows_of_any_size(policy_folder, lev
     from torch._dynamo.testing import CompileCounterWithBackend
 
     counter = CompileCounterWithBackend("aot_eager")
-    compile_ = torch.nn.Module.compile
-    monkeypatch.setattr(torch.nn.Module, "compile", lambda self, **kw: compile_(self, backend=counter, **kw))
+    monkeypatch.setattr(compiled, "BACKEND", counter)
     torch._dynamo.reset()
     fields = {"kl_coef": 0.0, "attention": "written", "activation_checkpointing": level}
     eager = Trainer(settings_for(policy_folder, **fields))
