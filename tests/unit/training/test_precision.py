@@ -9,6 +9,7 @@ from core.training.masters import Masters
 from core.training.model import build_lm
 from core.training.packing import pack
 from core.training.ranks import RankGroup
+from core.training.settings import TrainerSettings
 from core.training.trainer import Trainer
 from tests.unit.training.conftest import make_samples
 from tests.unit.training.test_trainer import gradients, settings_for, weights_of
@@ -130,3 +131,12 @@ def test_stage_times_add_up_to_the_step(policy_folder):
     parts = [numbers[name] for name in ("plan_s", "pack_s", "forward_backward_s", "optimizer_s")]
     assert all(p > 0 for p in parts) and sum(parts) == pytest.approx(numbers["step_s"])
     assert "mfu" not in numbers and "peak_gib" not in numbers  # there is no card
+
+
+@pytest.mark.parametrize(
+    ("chosen", "device", "width", "wanted"),
+    [(None, "cuda", 1024, True), (None, "cuda", 1023, False), (None, "cpu", 4096, False), (True, "cpu", 32, True),
+     (False, "cuda", 4096, False)],
+)  # fmt: skip
+def test_blocks_are_compiled_by_themselves_from_the_measured_width_on(chosen, device, width, wanted):
+    assert TrainerSettings(model="m", compile=chosen).compiled_on(device, width) is wanted
