@@ -89,7 +89,7 @@ class Learner(Section):
     activation_checkpointing: bool | Literal["none", "selective", "attention", "full"] = False
     """What is computed again in the backward pass; true is full."""
     compile: bool | None = None
-    """Compile each block; unset: on a GPU, from a hidden size of 1024 on."""
+    """Compile each block; unset: on a GPU, from a hidden size of 512 on."""
     join_products: bool = True
     """Products of one input (q, k, v; gate, up) are one product."""
     attention: Literal["auto", "varlen", "cudnn", "fa3", "fa4", "written"] = "auto"

@@ -28,6 +28,11 @@ BACKEND = "inductor"
 def options() -> dict[str, Any]:
     """Of Inductor, as far as this torch knows them.
 
+    comprehensive_padding: strides of intermediate results are rounded up to 128 bytes. Torch 2.11 reads the queries and
+    keys of a block by rounded strides that it then did not give them: with heads whose size times the number of tokens
+    is no multiple of 128 bytes (heads of 8, 80 or 96 elements; not of 64 or 128) outputs and gradients are silently
+    wrong, or NaN where memory held some.
+
     triton.mix_order_reduction: the gradient of a norm's weight and of its input as one kernel, on from 2.10. Torch has
     had it write partial sums that nobody added up (its issues 190796 and 193061), silently; it takes effect from
     5 Mi elements, so that tests on small policies never meet it.
@@ -35,7 +40,7 @@ def options() -> dict[str, Any]:
     from torch._inductor import config
 
     known = config.get_config_copy()
-    wanted = {"triton.mix_order_reduction": False}
+    wanted = {"comprehensive_padding": False, "triton.mix_order_reduction": False}
     return {name: value for name, value in wanted.items() if name in known}
 
 

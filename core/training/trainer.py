@@ -36,6 +36,7 @@ from core.training.batch import Batch, Prepared, Rows, make_batch
 from core.training.combinations import PER_TOKEN
 from core.training.compiled import Guard
 from core.training.critic import Critic
+from core.training.meanwhile import Meanwhile
 from core.training.metrics import MAXIMA, StepClock, correction_names, summary, sums_width
 from core.training.model import DTYPES, PolicyModel, gather, load_adamw, load_lm, prepare
 from core.training.objective import TokenLoss
@@ -75,17 +76,20 @@ class Trainer:
         self.critic: Critic | None = None
         if settings.critic:
             self.critic = Critic(settings, load_lm(settings.model, settings.revision), self.device, mesh)
-        masters = [p for _, p in self.model.named_masters()]
+        # Walking through the modules takes a millisecond, several times a step, while the GPU waits.
+        self._leaves = list(self.model.parameters())
+        self._masters = [p for _, p in self.model.named_masters()]
         self.optimizer = torch.optim.AdamW(
             [
-                {"params": [p for p in masters if p.ndim > 1], "weight_decay": settings.weight_decay},
-                {"params": [p for p in masters if p.ndim <= 1], "weight_decay": 0.0},  # norms
+                {"params": [p for p in self._masters if p.ndim > 1], "weight_decay": settings.weight_decay},
+                {"params": [p for p in self._masters if p.ndim <= 1], "weight_decay": 0.0},  # norms
             ],
             lr=settings.lr,
             betas=settings.betas,
             fused=True,
         )
         held = [self.model, self.reference, None if self.critic is None else self.critic.model]
+        self._meanwhile = Meanwhile(self.device)
         self.guard = Guard([block for model in held if model is not None for block in model.blocks], told=rank == 0)
         self._staged_weights, self._staged_state = Staging(self.device), Staging(self.device)
 
@@ -117,6 +121,7 @@ class Trainer:
 
     def prepare(self, samples: Sequence[Sample]) -> Prepared:
         """Plan and pack this rank's part of a later step. For any thread: it looks at nothing that a step changes."""
+        self._meanwhile.wait()
         started = time.perf_counter()
         vocab = self.model.lm.config.vocab_size
         batch = make_batch(samples, self.settings, vocab=vocab, rank=self.rank, world=self.world)
@@ -133,6 +138,10 @@ class Trainer:
         Samples that can't be trained on are left out and counted as `refused/<reason>`; their returns, when finite,
         still stand in the baseline of their group.
         """
+        with self._meanwhile.step():
+            return self._step(samples)
+
+    def _step(self, samples: Sequence[Sample] | Prepared) -> dict[str, float]:
         clock = StepClock(self.device)
         settings = self.settings
         if isinstance(samples, Prepared):
@@ -186,6 +195,7 @@ class Trainer:
             clock.took("pack_s")
             loss, sums, highs = self._forward(row)
             loss.backward()
+            self._meanwhile.queued()
             self.model.after_backward()
             if self.critic is not None:
                 assert row.values is not None and row.targets is not None
@@ -205,8 +215,8 @@ class Trainer:
 
     def _forget(self) -> None:
         """No gradients, in masters and in parameters (a pass that broke off leaves some there)."""
-        self.optimizer.zero_grad(set_to_none=True)
-        self.model.zero_grad(set_to_none=True)
+        for parameter in chain(self._masters, self._leaves):
+            parameter.grad = None
         if self.critic is not None:
             self.critic.optimizer.zero_grad(set_to_none=True)
             self.critic.model.zero_grad(set_to_none=True)
@@ -255,7 +265,7 @@ class Trainer:
             return self.model(packed, want_entropy=False)[0]
 
     def _grad_norm(self) -> float:
-        grads = [p.grad for _, p in self.model.named_masters() if p.grad is not None]
+        grads = [p.grad for p in self._masters if p.grad is not None]
         return float(gather(torch.nn.utils.get_total_norm(grads)))
 
     def _trouble(self, numbers: dict[str, float]) -> str | None:
@@ -272,7 +282,7 @@ class Trainer:
     def _update(self, grad_norm: float) -> None:
         factor = self.settings.grad_clip / (grad_norm + 1e-6)
         if factor < 1.0:
-            torch._foreach_mul_([p.grad for _, p in self.model.named_masters() if p.grad is not None], factor)
+            torch._foreach_mul_([p.grad for p in self._masters if p.grad is not None], factor)
         for group in self.optimizer.param_groups:
             group["lr"] = self._lr()
         self.optimizer.step()

@@ -2,12 +2,13 @@
 
     python -m tests.gpu.whole_system                       all cases, one after the other, as far as time allows
     python -m tests.gpu.whole_system --cases random-ipc    chosen ones
+    python -m tests.gpu.whole_system --apart               on two cards: generator and judge on the learner's neighbour
 
 `random`: configs/qwen3-0.6b.toml on a policy of that shape with random weights, made on the spot; small groups, three
 steps. `demo`: the same on the shipped policy of 1.7 M parameters, which writes kernels that the judge measures.
-Each with weights by card (`ipc`) and through a folder (`filesystem`). stderr tells when each case begins and when its
-engine has started. `ok`: all steps done, the ledger balanced, every version published was put in place with the
-learner's fingerprint, and no actor told of an error.
+Each with weights by card (`ipc`), through a folder (`filesystem`) and, between two cards, by NCCL (`nccl`). stderr tells
+when each case begins and when its engine has started. `ok`: all steps done, the ledger balanced, every version
+published was put in place with the learner's fingerprint, and no actor told of an error.
 """
 
 import argparse
@@ -31,6 +32,8 @@ from tests.gpu.told import Told
 
 CASES = ("demo-ipc", "random-filesystem", "demo-filesystem", "random-ipc")
 """The first two have both policies and both transports, and fit into the limit; the judge measures demo's kernels."""
+APART_CASES = ("demo-nccl", "random-nccl", "demo-filesystem", "random-filesystem")
+APART = ("rollout.cards=[1]", "judge.cards=[1]")
 ROOT = Path(__file__).parents[2]
 SMALL = (
     "sampler.groups_per_step=2", "sampler.group_size=4", "episodes.max_turns=2", "rollout.groups_in_flight=4",
@@ -50,7 +53,7 @@ def words(case: str, policy: Path, folder: Path, args: argparse.Namespace) -> li
     said = [
         *SMALL, *OF_POLICY[kind], f"run.name={case}", f"run.folder={folder}", f"run.steps={args.steps}",
         f"model.path={policy}", f"weights.transport={transport}", f"weights.folder={folder / 'weights' / case}",
-        f"rollout.vllm.eager={'false' if args.graphs else 'true'}", *args.override,
+        f"rollout.vllm.eager={'false' if args.graphs else 'true'}", *(APART if args.apart else ()), *args.override,
     ]  # fmt: skip
     return [sys.executable, "-m", "runners.cli", "up", "configs/qwen3-0.6b.toml", *said]
 
@@ -182,7 +185,8 @@ def play(case: str, policy: Path, folder: Path, args: argparse.Namespace, told: 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--cases", nargs="+", choices=sorted({*CASES, *APART_CASES}), default=None)
+    parser.add_argument("--apart", action="store_true", help="learner on card 0, generator and judge on card 1")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--limit-s", type=float, default=235.0)
     parser.add_argument("--graphs", action="store_true", help="compile and take CUDA graphs: a minute more to start")
@@ -190,6 +194,7 @@ def main() -> None:
     parser.add_argument("--keep", default="", help="keep the runs in this folder")
     parser.add_argument("--override", nargs="*", default=[], metavar="section.key=value")
     args = parser.parse_args()
+    args.cases = args.cases or list(APART_CASES if args.apart else CASES)
     told = Told(args.limit_s, line=lambda found: {"check": "whole_system", **found})
     folder = Path(args.keep or tempfile.mkdtemp(prefix="whole-", dir=in_memory(12.0)))
     folder.mkdir(parents=True, exist_ok=True)

@@ -104,15 +104,17 @@ def test_options_reach_the_backward_graph(monkeypatch):
     inner = compile_fx.compile_fx_inner
 
     def look(graph, inputs, **kwargs):
-        seen.append((bool(kwargs.get("is_backward")), config.triton.mix_order_reduction))
+        seen.append((bool(kwargs.get("is_backward")), config.triton.mix_order_reduction, config.comprehensive_padding))
         return inner(graph, inputs, **kwargs)
 
     monkeypatch.setattr(config, "force_disable_caches", True)  # a graph of an earlier run is not compiled
     monkeypatch.setattr(config.triton, "mix_order_reduction", True)
+    monkeypatch.setattr(config, "comprehensive_padding", True)
 
     def backend(graph, inputs):
         return compile_fx.compile_fx(graph, inputs, inner_compile=look, config_patches=compiled.options())
 
     call = torch.compile(lambda x: (x * x).sin(), backend=backend)  # torch's own modules are not looked into
     call(torch.ones(2, 4, requires_grad=True)).sum().backward()
-    assert seen == [(False, False), (True, False)] and config.triton.mix_order_reduction
+    assert seen == [(False, False, False), (True, False, False)]
+    assert config.triton.mix_order_reduction and config.comprehensive_padding

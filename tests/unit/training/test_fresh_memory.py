@@ -1,7 +1,8 @@
 """On a GPU: what is in fresh memory changes nothing, for every way of attention and for compiled blocks.
 
 Kernels that read beyond what was written multiply it by 0, which is harmless until that memory holds NaN. So memory is
-filled with NaN and given back before every call, and the names of what is not finite are in the message.
+filled with NaN and given back before every call, and the names of what is not finite are in the message. What is finite
+by luck is still wrong: compiled blocks are compared with the same blocks uncompiled.
 """
 
 import pytest
@@ -51,6 +52,8 @@ def test_attention_reads_nothing_that_was_not_written(backend, lengths, dim, mon
     assert not bad, f"{flash._layout(key).backend} {lengths} of {dim}: {bad}"
 
 
+MOST_OFF = 0.1
+"""Of a gradient's largest element: bfloat16 rounds otherwise in fused kernels; 0.03 was seen."""
 WAYS = {
     "eager": {"compile": False, "join_products": False},
     "compiled": {"compile": True, "join_products": False},
@@ -68,12 +71,17 @@ def test_a_step_reads_nothing_that_was_not_written(policy_folder, attention, way
     if way == "traced":
         monkeypatch.setattr(compiled, "BACKEND", "aot_eager")
     fields = {"kl_coef": kl_coef, "device": "cuda", "dtype": "bfloat16", "attention": attention, **WAYS[way]}
-    trainer = Trainer(settings_for(policy_folder, **fields))
+    trainer, plain = (
+        Trainer(settings_for(policy_folder, **{**fields, "compile": compile})) for compile in (fields["compile"], False)
+    )
     trainer.guard.made_sure = lambda make: make()  # nor made again
     trainer._trouble = lambda numbers: None  # gradients that are not finite are what is looked for
     for i, seed in enumerate((0, 0, 1)):
         poison()
         numbers, grads = gradients(trainer, make_samples(8, seed=seed))
+        _, wanted = gradients(plain, make_samples(8, seed=seed))
         bad = not_finite(grads)
         said = {name: numbers[name] for name in ("loss", "policy_loss", "kl", "entropy", "not_finite_tokens")}
         assert not bad and numbers["not_finite_tokens"] == 0, f"{attention}, {way}, step {i}: {said}, {bad}"
+        off = {name: float((grads[name] - w).abs().max() / w.abs().max().clamp_min(1e-9)) for name, w in wanted.items()}
+        assert max(off.values()) < MOST_OFF, f"{attention}, {way}, step {i}: {off}"
