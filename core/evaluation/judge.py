@@ -20,6 +20,7 @@ from core.evaluation.compilers.compile_stage import CompileStage
 from core.evaluation.compilers.cuda_stage import CudaStage
 from core.evaluation.draws import Draw, Drawn
 from core.evaluation.findings import Finding, feedback_text
+from core.evaluation.proof import prove
 from core.evaluation.reference import Reference, TooLargeError, mutates_inputs
 from core.evaluation.report import Report, read
 from core.evaluation.screens import screen
@@ -90,13 +91,16 @@ class Judge:
             zygote.start()
 
     def wait_ready(self) -> None:
-        """Returns when the zygotes are ready; this process does its own first-time work meanwhile."""
+        """Returns when the zygotes are ready; this process does its own first-time work meanwhile. Raises OSError when
+        this judge can't tell right from wrong here."""
         with contextlib.suppress(TaskError):
             reference = Reference(_WARM_UP, "warm-up", self.settings.profile)
             reference.draws(self.settings.draws)
             reference.full_work()
         for zygote in self._zygotes:
             zygote.wait_ready()
+        if self._slot == 0:  # the others are made of the same
+            prove(self)
 
     def stop(self) -> None:
         for zygote in self._zygotes:

@@ -20,6 +20,7 @@ from core.evaluation.gpu.health import GpuHealth, GpuUnfit
 from core.evaluation.gpu.lease import lease
 from core.evaluation.gpu.stage import GpuSettings, GpuStage
 from core.evaluation.judge import Judge
+from core.evaluation.proof import prove
 from core.evaluation.settings import JudgeSettings
 from core.evaluation.verdict import Verdict
 from core.evaluation.walls import sandbox
@@ -76,6 +77,7 @@ class TieredJudge:
 
     def __init__(self, settings: JudgeSettings, device: str, slot: int = 0, own_work: bool = True) -> None:
         self.settings = settings
+        self._slot = slot
         self._cpu = Judge(msgspec.structs.replace(settings, device_class="cpu", speed="none"), slot)
         self.walls = self._cpu.walls
         chosen = GpuSettings(
@@ -107,6 +109,9 @@ class TieredJudge:
         self._cpu.wait_ready()
         self.gpu.wait_ready()
         self.health.quiet.calibrate()
+        if self._slot == 0 and self.gpu.settings.own_work:
+            with contextlib.suppress(TimeoutError, GpuUnfit):  # others use the GPU now: that says nothing of the judge
+                prove(_Untimed(self))
 
     def stop(self) -> None:
         self._cpu.stop()
@@ -130,6 +135,16 @@ class TieredJudge:
         """Probe a GPU that is in quarantine, so that the next candidate need not wait for it."""
         with contextlib.suppress(GpuUnfit):
             self.health.recover()
+
+
+class _Untimed:
+    """The GPU tier alone, correctness alone."""
+
+    def __init__(self, judge: TieredJudge) -> None:
+        self._judge = judge
+
+    def judge(self, task: Task, candidate: str, key: str) -> Verdict:
+        return self._judge.health.run(lambda: self._judge.gpu.judge(task, candidate, key, False))
 
 
 def goes_on(verdict: Verdict) -> bool:

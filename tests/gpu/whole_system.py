@@ -5,10 +5,10 @@
     python -m tests.gpu.whole_system --apart               on two cards: generator and judge on the learner's neighbour
 
 `random`: configs/qwen3-0.6b.toml on a policy of that shape with random weights, made on the spot; small groups, three
-steps. `demo`: the same on the shipped policy of 1.7 M parameters, which writes kernels that the judge measures.
-Each with weights by card (`ipc`), through a folder (`filesystem`) and, between two cards, by NCCL (`nccl`). stderr tells
-when each case begins and when its engine has started. `ok`: all steps done, the ledger balanced, every version
-published was put in place with the learner's fingerprint, and no actor told of an error.
+steps. `demo`: the same on the shipped policy of 1.7 M parameters, which writes kernels that the judge measures. Weights
+go by card (`ipc`), through a folder (`filesystem`) or, between two cards, by NCCL (`nccl`). stderr tells when each case
+begins and when its engine has started. `ok`: all steps done, the ledger balanced, every version published was put in
+place with the learner's fingerprint, and no actor told of an error.
 """
 
 import argparse

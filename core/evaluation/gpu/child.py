@@ -68,6 +68,14 @@ def run(job_fd: int, result_fd: int, folder: str) -> None:
             wire.send(["done", answer])
 
 
+def _sample(tensors: list[torch.Tensor], where: list[torch.Tensor], into: list[torch.Tensor], number: int) -> None:
+    """A call's elements to its row. On its own, so that no variable holds an output into the next call: of a task of
+    gigabytes that would be one output more."""
+    for tensor, places, row in zip(tensors, where, into, strict=True):
+        if tensor.numel():
+            row[number].copy_(_take(tensor, places))
+
+
 class _HostEvent:
     """What a CUDA event is on the CPU."""
 
@@ -273,9 +281,7 @@ class Child(HonestyOrders):
                 output = self._forward(first + number)
                 end.record()
                 tensors = [output] if type(output) is torch.Tensor else flatten(output)[1]
-                for tensor, places, row in zip(tensors, where, into, strict=True):
-                    if tensor.numel():
-                        row[number].copy_(_take(tensor, places))
+                _sample(tensors, where, into, number)
                 if number == keep:
                     kept = tensors
                 del output, tensors
@@ -302,9 +308,7 @@ class Child(HonestyOrders):
                 self._flush.zero_()
                 start.record()
                 end.record()
-                for tensor, places, row in zip(tensors, where, into, strict=True):
-                    if tensor.numel():
-                        row[number].copy_(_take(tensor, places))
+                _sample(tensors, where, into, number)
             self._put_back()
         self._idle()
 

@@ -60,6 +60,14 @@ LAZY = """
         out = torch.relu(x + self.weight) * y
         return out if self.kept < 8 else torch.zeros_like(out)
 """
+ALONE = """
+        import weakref
+        if self.kept is not None and self.kept() is not None:
+            raise MemoryError('the output of the call before is alive')
+        out = torch.clamp(x + self.weight, min=0) * y
+        self.kept = weakref.ref(out)
+        return out
+"""
 
 
 GPU = pytest.param(
@@ -102,6 +110,17 @@ def test_an_answer_remembered_by_address_is_wrong(stage):
 def test_every_timed_call_must_compute(stage):
     verdict = stage.judge(TASK, CANDIDATE.format(body=LAZY), "k")
     assert (verdict.stage, verdict.category) == ("timing", "wrong_value"), verdict.feedback
+
+
+def test_no_output_of_a_huge_task_lives_into_the_next_call():
+    settings = GpuSettings(own_work=False, device="cpu", protocol=timing.Protocol(budget_s=0.1, most_calls=6))
+    stage = GpuStage(settings, sandbox.probe(), slot=95, huge_bytes=1)
+    stage.start()
+    try:
+        verdict = stage.judge(TASK, CANDIDATE.format(body=ALONE), "k")
+        assert verdict.kind == "pass", verdict.feedback
+    finally:
+        stage.stop()
 
 
 def test_an_endless_candidate_is_stopped():
