@@ -126,8 +126,10 @@ class Measuring:
             samples, places,
         )  # fmt: skip
         with self._spent("lease"), lease(self.settings.device, alone=True), self._spent("blocks"):
+            self._turns.anew()
             if task.source not in self._timed:
                 self._out.choose(places, self._rng)
+                self._zygote.ask("call", 0, task.reference.training, False)  # blocks of flushes sample its output
                 clock.learn(self._zygote, self._out.sample_trees())
                 self._timed[task.source] = clock.timed
             clock.timed = self._timed[task.source]
