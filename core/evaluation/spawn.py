@@ -145,11 +145,17 @@ class Zygote:
             raise ZygoteError(self._trouble or f"the {self.kind} zygote was not started")
         if not self._ready:
             self._control.settimeout(timeout_s)
-            data = b""
-            with contextlib.suppress(OSError):
+            try:
                 data = self._control.recv(4096)
+            except TimeoutError:
+                raise ZygoteError(f"the {self.kind} zygote did not start within {timeout_s:.0f} s") from None
+            except OSError:
+                data = b""
             if not data:
-                raise ZygoteError(f"the {self.kind} zygote did not start within {timeout_s:.0f} s (see its stderr)")
+                raise ZygoteError(
+                    f"the {self.kind} zygote ended while it started: its last words are in the log before this line; "
+                    f"what is installed counts there, PYTHONPATH does not"
+                )
             self._control.settimeout(None)
             self._ready = True
 

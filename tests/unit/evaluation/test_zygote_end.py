@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.evaluation.spawn import Zygote
+from core.evaluation.spawn import Zygote, ZygoteError
 from core.evaluation.walls import sandbox
 
 DEADLINE_S = 100.0
@@ -23,3 +23,14 @@ def test_it_ends_quietly(when, capfd):
         zygote._process.kill()
         zygote.stop()
     assert capfd.readouterr().err == ""
+
+
+def test_one_that_ends_while_it_starts_is_told_at_once():
+    zygote = Zygote("compile", sandbox.probe(), 97)
+    zygote.start()
+    try:
+        zygote._process.kill()
+        with pytest.raises(ZygoteError, match="ended while it started"):
+            zygote.wait_ready(DEADLINE_S)
+    finally:
+        zygote.stop()
