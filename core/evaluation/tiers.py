@@ -9,6 +9,7 @@ passes has passed both. Without a GPU in the settings the CPU tier is all there 
 """
 
 import contextlib
+import logging
 import re
 from typing import Protocol
 
@@ -28,6 +29,7 @@ from core.tasks.task import Task
 
 GPU_SLOTS = 1000
 """Zygotes of the GPU tier are numbered from here on, two for each worker: each has a user id of its own."""
+_log = logging.getLogger(__name__)
 _TOO_MUCH = ("timeout", "memory")
 """Categories that say something of the interpreter's limits, where running was what took it."""
 
@@ -110,8 +112,16 @@ class TieredJudge:
         self.gpu.wait_ready()
         self.health.quiet.calibrate()
         if self._slot == 0 and self.gpu.settings.own_work:
-            with contextlib.suppress(TimeoutError, GpuUnfit):  # others use the GPU now: that says nothing of the judge
-                prove(_Untimed(self))
+            self._prove()
+
+    def _prove(self) -> None:
+        """The CPU tier has proved itself; here a GPU that others use, or that is unfit just now, has a part in it."""
+        try:
+            prove(_Untimed(self))
+        except (TimeoutError, GpuUnfit):
+            return
+        except OSError as error:
+            _log.warning("on the GPU %s", error)
 
     def stop(self) -> None:
         self._cpu.stop()
