@@ -130,6 +130,11 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """num_warps, num_stages, num_ctas, maxnreg, ..."""
 
 
+def nesting(value: Global) -> int:
+    """How deep tuples lie in each other."""
+    return 1 + max(map(nesting, value.values), default=0) if isinstance(value, Items) else 0
+
+
 def module_allowed(path: str) -> bool:
     """Whether kernel code may name this module."""
     return path in MODULES or path == "triton.language" or path.startswith("triton.language.")

@@ -72,6 +72,8 @@ class Executor:
         self.kernels = Kernels(path)
         self.extensions: list[Extension] = []
         """CUDA C++ that the candidate wants built."""
+        self.takes_extensions = False
+        """Whether the task asks for CUDA C++; else a candidate would only say that nothing can be told here."""
         self.launches: list[dict[str, Any]] = []
         """Different launches, for the compile stage."""
         self.log: list[list[Any]] | None = None
@@ -125,7 +127,7 @@ class Executor:
                 self._launch(key, arguments, {name: options[name] for name in options if name in OPTIONS}, grid, line)
             case "free", [numbers]:
                 self._unused += numbers
-            case "extension", [extension]:
+            case "extension", [extension] if self.takes_extensions:
                 self.extensions.append(msgspec.convert(extension, Extension))
             case "grow", [number, nbytes]:
                 self.storages.grow(number, nbytes)
