@@ -49,14 +49,19 @@ OPAQUE = _names(
 ARITHMETIC = {
     "_softmax": 5, "_log_softmax": 6, "_safe_softmax": 6, "_fused_rms_norm": 6, "native_layer_norm": 8,
     "native_group_norm": 8, "native_batch_norm": 8, "_native_batch_norm_legit": 8, "logsumexp": 5, "std": 5,
-    "std_mean": 5, "var": 4, "var_mean": 4, "gelu": 8, "silu": 2, "mish": 4, "softplus": 4, "elu": 4, "selu": 4,
-    "celu": 4, "hardswish": 5, "hardsigmoid": 4, "hardtanh": 2, "leaky_relu": 3, "log_sigmoid_forward": 4, "glu": 3,
+    "std_mean": 5, "var": 4, "var_mean": 4, "gelu": 8, "silu": 5, "mish": 10, "softplus": 4, "elu": 4, "selu": 4,
+    "celu": 4, "hardswish": 5, "hardsigmoid": 4, "hardtanh": 2, "leaky_relu": 3, "log_sigmoid_forward": 4, "glu": 5,
     "_prelu_kernel": 3, "softshrink": 4, "hardshrink": 3, "threshold": 2, "clamp": 2, "addcmul": 3, "addcdiv": 3,
     "lerp": 3, "logaddexp": 5, "hypot": 4, "sinc": 4, "xlogy": 3, "mse_loss": 3, "smooth_l1_loss": 6, "huber_loss": 6,
     "binary_cross_entropy": 7, "linalg_vector_norm": 3, "norm": 3, "dist": 4, "renorm": 4, "_cdist_forward": 4,
-    "frobenius_norm": 3, "nan_to_num": 4, "rsub": 2, "_weight_norm_interface": 5,
+    "frobenius_norm": 3, "nan_to_num": 4, "rsub": 2, "_weight_norm_interface": 5, "softmax": 5, "log_softmax": 6,
+    "_masked_softmax": 5, "_native_batch_norm_legit_no_training": 8, "_native_batch_norm_legit_functional": 8,
+    "_batch_norm_with_update": 8, "logcumsumexp": 4, "_logcumsumexp": 4, "sigmoid": 4, "tanh": 5, "logit": 3,
+    "sinh": 4, "cosh": 4, "expm1": 2, "log1p": 2, "rsqrt": 2,
 }  # fmt: skip
 """Operations per element, about, of operators that stand for several: as a task writes them out by hand."""
+UNKNOWN_ARITHMETIC = 8
+"""Of those that are neither pointwise nor known: as many as the dearest."""
 
 
 _NO_PRODUCTS = _names(
@@ -97,15 +102,31 @@ def may_be_product(name: str) -> bool:
     base = name.rstrip("_").removeprefix("_foreach_")
     if base in OPAQUE or (base in _DOTS and not is_dot(name)):
         return True
-    if is_dot(name) or base in FREE or base in MOVES or base in _NO_PRODUCTS:
-        return False
+    return not (is_dot(name) or _is_known(name))
+
+
+def _is_known(name: str) -> bool:
+    """Whether an operator is pointwise, made of others, or one of those that are listed here."""
+    base = name.rstrip("_").removeprefix("_foreach_")
+    if base in FREE or base in MOVES or base in _NO_PRODUCTS:
+        return True
     packets = [getattr(torch.ops.aten, part, None) for part in (name, base)]
     known = [packet for packet in packets if isinstance(packet, torch._ops.OpOverloadPacket)]
     overloads = [getattr(packet, overload) for packet in known for overload in packet.overloads()]
     overloads = [overload for overload in overloads if torch._C._dispatch_has_kernel(overload.name())]
     if overloads and all(map(is_composite, overloads)):
-        return False
-    return not any(torch.Tag.pointwise in overload.tags for overload in overloads)
+        return True
+    return any(torch.Tag.pointwise in overload.tags for overload in overloads)
+
+
+@functools.cache
+def arithmetic(name: str) -> int:
+    """Operations per element, about."""
+    base = name.rstrip("_").removeprefix("_foreach_")
+    known = ARITHMETIC.get(base)
+    if known is None:
+        known = 1 if _is_known(name) and not name.endswith("_backward") else UNKNOWN_ARITHMETIC
+    return known
 
 
 def is_composite(func: Any) -> bool:
@@ -164,5 +185,9 @@ def cost(func: Any, args: Any, kwargs: Any, out: Any) -> tuple[str, int, int, bo
         query, key = inputs[0], inputs[1]
         flops = 4 * math.prod(query.shape) * key.shape[-2]
     else:
-        flops = max([tensor.numel() for tensor in inputs + outputs], default=0) * ARITHMETIC.get(name.rstrip("_"), 1)
+        sizes = [tensor.numel() for tensor in inputs + outputs]
+        # A list of tensors is worked on one by one.
+        each = tensors_in(args[:1]) if name.startswith("_foreach_") else []
+        elements = sum(tensor.numel() for tensor in each) or max(sizes, default=0)
+        flops = elements * arithmetic(name)
     return name, moved, flops, True

@@ -115,6 +115,28 @@ def test_usual_operators_beside_a_product_are_not_suspected() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "least"),
+    [
+        ("_softmax", 5), ("softmax", 5), ("_masked_softmax", 5), ("_native_batch_norm_legit_no_training", 8),
+        ("_foreach_sigmoid_", 4), ("an_operator_of_tomorrow", 8), ("gelu_backward", 8), ("_thnn_fused_gru_cell", 8),
+    ],
+)  # fmt: skip
+def test_what_stands_for_several_operations_counts_as_several(name: str, least: int) -> None:
+    assert aten_costs.arithmetic(name) >= least
+
+
+def test_what_is_one_operation_counts_as_one() -> None:
+    named = "add mul_ sub relu exp sum amax copy_ clone where gather max_pool2d einsum sort _foreach_mul cumsum"
+    assert [name for name in named.split() if aten_costs.arithmetic(name) != 1] == []
+
+
+def test_a_list_of_tensors_costs_what_its_tensors_cost() -> None:
+    given = [torch.rand(30), torch.rand(50)]
+    for func in (torch.ops.aten._foreach_exp.default, torch.ops.aten._foreach_exp_.default):
+        assert aten_costs.cost(func, [given], {}, None)[2] == 80
+
+
+@pytest.mark.parametrize(
     ("name", "args"), [("aten::empty_permuted", [[50], [0]]), ("aten::resize_", [[50]]), ("aten::resize", [[50]])]
 )
 def test_memory_that_nobody_wrote_is_garbage(running: Operators, name: str, args: list[object]) -> None:
