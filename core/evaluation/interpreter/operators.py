@@ -24,7 +24,9 @@ _SHAPED_BY_VALUES = frozenset(("nonzero", "nonzero_numpy", "masked_select", "_un
 _INDEXING = frozenset(("index", "_unsafe_index"))
 """Shaped by values where a mask is among the indices."""
 _MASKS = (torch.bool, torch.uint8)
-_REFUSED = frozenset(("from_file", "set_", "save", "_cuda_getDefaultCudaGenerator"))
+_REFUSED = frozenset(("from_file", "set_", "set", "save", "_cuda_getDefaultCudaGenerator", "_reshape_alias",
+                      "_reshape_alias_copy"))  # fmt: skip
+"""Files, foreign storages, and views that torch does not hold against the size of their storage."""
 _NAMESPACES = frozenset(("aten", "prims"))
 _MEMORY_FORMATS = {
     str(form).removeprefix("torch."): form

@@ -154,6 +154,24 @@ def test_grown_memory_is_garbage_and_what_was_there_stays() -> None:
     assert bool(torch.isnan(grown[3:]).all())
 
 
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("_reshape_alias", [[99], [1]]), ("_reshape_alias_copy", [[99], [1]]), ("as_strided", [[99], [1]]),
+        ("as_strided_copy", [[99], [1]]), ("unfold", [0, 99, 1]), ("narrow_copy", [0, 2, 99]), ("select.int", [0, 99]),
+        ("split_with_sizes", [[2, 99]]), ("_unsafe_view", [[99]]), ("view_copy", [[99]]), ("slice.Tensor", [0, 9, 99]),
+        ("index_select", [0, torch.tensor([99])]), ("take", [torch.tensor([99])]), ("gather", [0, torch.tensor([99])]),
+        ("_unsafe_index.Tensor", [[torch.tensor([99])]]),
+    ],
+)  # fmt: skip
+def test_no_operator_shows_memory_beyond_a_storage(running: Operators, name: str, args: list[object]) -> None:
+    try:
+        out = _run(running, f"aten::{name}", [torch.zeros(4), *args])
+    except (BadReference, RuntimeError, IndexError):
+        return
+    assert all(part.numel() == 0 for part in aten_costs.tensors_in(out))
+
+
 def test_values_nested_too_deeply_are_refused_where_they_arrive() -> None:
     value: object = 1
     for _ in range(MAX_DEPTH):
