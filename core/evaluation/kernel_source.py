@@ -27,7 +27,7 @@ BUILTINS = frozenset(
 MAX_SOURCE_CHARS = 256 * 1024
 MAX_DEFINITIONS = 256
 MAX_LAUNCHES = 16
-"""Different launches that are compiled; more of them are not recorded."""
+"""Different launches that are compiled; of more, so many are drawn."""
 
 
 class KernelSourceError(ValueError):

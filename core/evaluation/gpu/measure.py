@@ -44,7 +44,7 @@ BASELINE_S = 3600.0
 TRIES = 2
 MEMORY_BOUND = 2.0
 """A call that takes fewer times what the memory allows is bound by it."""
-SLOWED = 2 * timing.MOST_DRIFT
+SLOWED = 3 * timing.MOST_DRIFT
 """Eager may be this much quicker when the candidate's process is gone."""
 UNPAID = 0.5
 """A candidate that takes twice eager's time, at least."""

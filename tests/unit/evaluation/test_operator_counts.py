@@ -1,5 +1,7 @@
 """What the executor counts of torch's operators: values that Python is told, products, memory that nobody wrote."""
 
+import socket
+
 import pytest
 import torch
 import torch._prims
@@ -7,6 +9,7 @@ import torch._prims
 from core.evaluation import aten_costs, link
 from core.evaluation import kernel_source as ks
 from core.evaluation.interpreter import operators
+from core.evaluation.interpreter.executor import Executor
 from core.evaluation.interpreter.kernel_check import Kernels
 from core.evaluation.interpreter.operators import Operators
 from core.evaluation.interpreter.storages import BadReference, Storages
@@ -188,3 +191,21 @@ def test_definitions_nested_too_deeply_are_refused() -> None:
     definition = ks.KernelDefinition(name="k", source="def k(x):\n    pass", line=1, globals={"A": value})
     with pytest.raises(ValueError, match="deeper"):
         Kernels("candidate.py").add("k", definition)
+
+
+def test_no_launch_hides_behind_sixteen_others() -> None:
+    definition = ks.KernelDefinition(name="k", source="def k(x, K):\n    pass", line=1, annotations={"K": "constexpr"})
+    ends = socket.socketpair()
+    last_seen = 0
+    for _ in range(40):
+        executor = Executor(link.Link(ends[0]), "candidate.py")
+        executor.kernels.add("k", definition)
+        kernel = executor.kernels.get("k")
+        for number in (*range(32), *range(32)):
+            executor._remember("k", kernel, {"x": 3, "K": number}, {})
+        recorded = [launch["constants"]["K"]["value"] for launch in executor.launches]
+        assert len(set(recorded)) == ks.MAX_LAUNCHES
+        last_seen += 31 in recorded
+    assert 5 < last_seen < 35  # half of the runs
+    for end in ends:
+        end.close()
