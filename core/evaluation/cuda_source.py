@@ -11,7 +11,8 @@ import msgspec
 
 MAX_SOURCE_BYTES = 512 * 1024
 MAX_EXTENSIONS = 8
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
+"""One that is never closed goes to the end: looking for its end once, not at every beginning, keeps this linear."""
 _ALLOWED_FLAG = re.compile(
     r"-O[0-3]|-std=c\+\+(17|20|23)|--?use_fast_math|-lineinfo|--expt-(relaxed-constexpr|extended-lambda)"
     r"|--extended-lambda|-U\w+|-D\w+(=[\w.+-]*)?|--?maxrregcount=?\d+|--?(ftz|fmad|prec-div|prec-sqrt)=(true|false)"
@@ -69,7 +70,7 @@ def unlinkable(extension: Extension) -> str:
     cuda = without_comments("\n".join(extension.cuda_sources))
     for name in extension.functions:
         if not re.search(rf"\b{re.escape(name)}\b", cpp):
-            if re.search(r"^\s*#\s*(include|define)", cpp, re.MULTILINE):
+            if re.search(r"^[ \t]*#[ \t]*(include|define)", cpp, re.MULTILINE):
                 continue  # it may come from a macro
             return f"{name} is in `functions`, but cpp_sources does not declare it"
         if "{" not in cpp and "#" not in cpp and not re.search(rf"\b{re.escape(name)}\b", cuda) and "##" not in cuda:
@@ -80,4 +81,4 @@ def unlinkable(extension: Extension) -> str:
 def only_declares(text: str) -> bool:
     """Whether C++ source has no bodies: nothing in it can be wrong that its own text does not show."""
     plain = without_comments(text)
-    return "{" not in plain and not re.search(r"^\s*#\s*define", plain, re.MULTILINE)
+    return "{" not in plain and not re.search(r"^[ \t]*#[ \t]*define", plain, re.MULTILINE)

@@ -142,7 +142,7 @@ def one_call(frame: DrawFrame, blob: bytes, draw: Draw, index: int, may_mutate: 
         return Finding(stage="correctness", category="input_mutated", headline=text, detail=detail), None
     try:
         got = values.decode(frame.tree, memoryview(blob))
-    except (ValueError, TypeError, KeyError, AttributeError, msgspec.ValidationError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, msgspec.ValidationError) as error:
         return _tampered(f"the output of call {index} does not decode: {error}"), None
     return compare.check(draw.expected, got, _context(index, draw, mode)), got
 
@@ -239,7 +239,8 @@ def _fallback(operators: dict[str, list[int]], work: Work, ratio: float, mode: s
         return Finding(stage="correctness", category="torch_fallback", headline=headline, detail=detail)
     flops = sum(entry[2] for name, entry in operators.items() if aten_costs.is_dot(name))
     wanted = round(ratio * work.dot_flops)
-    if wanted and (opaque := aten_costs.OPAQUE & operators.keys()):
+    known = {name for name, _, _ in work.operators} - aten_costs.OPAQUE
+    if wanted and (opaque := {name for name in operators.keys() - known if aten_costs.may_be_product(name)}):
         detail = f"{', '.join(sorted(opaque))} may do the task's matrix operations. Use tl.dot in the kernel."
         return Finding(stage="correctness", category="torch_fallback", headline=headline, detail=detail)
     arithmetic = sum(entry[2] for name, entry in operators.items() if entry[3])

@@ -27,7 +27,7 @@ BUILTINS = frozenset(
 MAX_SOURCE_CHARS = 256 * 1024
 MAX_DEFINITIONS = 256
 MAX_LAUNCHES = 16
-"""Different launches that are compiled; more of them are not recorded."""
+"""Different launches that are compiled; of more, so many are drawn."""
 
 
 class KernelSourceError(ValueError):
@@ -128,6 +128,11 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """Arguments divisible by 16."""
     options: dict[str, int | bool | str | None] = {}
     """num_warps, num_stages, num_ctas, maxnreg, ..."""
+
+
+def nesting(value: Global) -> int:
+    """How deep tuples lie in each other."""
+    return 1 + max(map(nesting, value.values), default=0) if isinstance(value, Items) else 0
 
 
 def module_allowed(path: str) -> bool:

@@ -22,6 +22,8 @@ from typing import Any
 import msgspec
 
 MAX_MESSAGE_BYTES = 256 * 2**20
+MAX_DEPTH = 64
+"""Values nested deeper are refused where they arrive: whoever reads them after must not run out of stack."""
 _encoder = msgspec.msgpack.Encoder()
 _decode = msgspec.msgpack.Decoder().decode
 
@@ -109,17 +111,19 @@ def encode(value: Any, special: Callable[[Any], list[Any] | None]) -> Any:
     raise TypeError(f"a {type(value).__module__}.{type(value).__qualname__} can't be passed on")
 
 
-def decode(value: Any, special: Callable[[list[Any]], Any]) -> Any:
-    """The value back; `special` decodes the kinds that this file does not know."""
+def decode(value: Any, special: Callable[[list[Any]], Any], depth: int = 0) -> Any:
+    """The value back; `special` decodes the kinds that this file does not know. Raises Garbled beyond MAX_DEPTH."""
     if not isinstance(value, list):
         return value
+    if depth > MAX_DEPTH:
+        raise Garbled(f"a value nested deeper than {MAX_DEPTH}")
     match value:
         case ["l", *parts]:
-            return [decode(part, special) for part in parts]
+            return [decode(part, special, depth + 1) for part in parts]
         case ["u", *parts]:
-            return tuple([decode(part, special) for part in parts])
+            return tuple([decode(part, special, depth + 1) for part in parts])
         case ["d", *pairs]:
-            return {decode(key, special): decode(part, special) for key, part in pairs}
+            return {decode(key, special, depth + 1): decode(part, special, depth + 1) for key, part in pairs}
         case ["i", text]:
             return int(text)
         case ["c", real, imag]:

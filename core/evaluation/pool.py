@@ -176,6 +176,8 @@ class JudgePool:
         finally:
             self._waiting -= 1
         self._busy += 1
+        # Half of a surrogate pair is no text that could be sent or written to a file.
+        candidate = candidate.encode("utf-8", "replace").decode()
         try:
             verdict = await self._judge_with(one, worker.Request(task=task, candidate=candidate, key=key))
         except asyncio.CancelledError:

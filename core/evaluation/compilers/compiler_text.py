@@ -10,6 +10,8 @@ import re
 import msgspec
 
 MAX_CHARS = 300
+_LINE_CHARS = 2000
+"""Of a printed line that are looked at: a candidate writes what its compiler quotes, as long as it likes."""
 _REPR = re.compile(r"^([A-Z]\w*(?:Error|Exception|Interrupt|Warning))\((['\"])(.*)\2,?\)$", re.DOTALL)
 _GLOBAL = re.compile(r"Cannot access global variable (\w+) from within @jit'ed\s+function")
 _DIAGNOSTIC = re.compile(
@@ -61,6 +63,7 @@ def printed_errors(output: str) -> list[Message]:
     text`), ptxas, and the last words of a compiler that crashed."""
     found: list[Message] = []
     for line in output.splitlines():
+        line = line[:_LINE_CHARS]
         if match := _DIAGNOSTIC.search(line):
             found.append(Message(text=trim(match[3]), file=match[1], line=int(match[2])))
         elif match := _PTXAS.search(line):

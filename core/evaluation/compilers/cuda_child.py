@@ -84,7 +84,7 @@ def _certain(output: str, text: str, folders: list[str]) -> bool:
         return True
     first = re.search(r"error: (.*)", output)
     undefined = re.fullmatch(r'identifier "(\w+)" is undefined', first[1].strip()) if first else None
-    if undefined is None or re.search(r"^\s*#\s*if", text, re.MULTILINE):
+    if undefined is None or re.search(r"^[ \t]*#[ \t]*if", text, re.MULTILINE):
         return False
     known = subprocess.run(
         ["grep", "-rqwFI", "-e", undefined[1], *folders], stdin=subprocess.DEVNULL, capture_output=True, check=False

@@ -198,8 +198,12 @@ def _used(output: str, source: str) -> list[resources.KernelResources]:
 
 def _line_of_kernel(name: str, source: str) -> int:
     """Where the candidate defines a kernel, 0 when its text does not show it."""
-    match = re.search(rf"__global__[^;{{}}]*\b{re.escape(name)}\s*\(", source)
-    return source.count("\n", 0, match.end()) + 1 if match else 0
+    declared = False
+    for match in re.finditer(rf"\b__global__\b|[;{{}}]|\b{re.escape(name)}\s*\(", source):
+        if declared and match[0][-1] == "(":
+            return source.count("\n", 0, match.end()) + 1
+        declared = match[0] == "__global__"
+    return 0
 
 
 def _line_in_candidate(text: str, line: int, source: str) -> int:

@@ -26,6 +26,7 @@ from core.evaluation.gpu import timing
 from core.evaluation.gpu.baselines import NOISY, Baseline
 from core.evaluation.gpu.clock import Clock, GpuSettings, Side
 from core.evaluation.gpu.lease import first_call, lease
+from core.evaluation.gpu.outputs import MAX_CALLS
 from core.evaluation.gpu.quiet import Quiet
 from core.evaluation.gpu.spawn import ChildFailed
 from core.evaluation.gpu.task import SETS, GpuTask
@@ -101,6 +102,19 @@ def lasting(found: Baseline) -> bool:
     lost = ": ended with " in found.trouble or found.trouble.startswith(NOISY)
     passing = lost or gpu_faults.out_of_memory(RuntimeError(found.trouble))
     return not (found.trouble and passing)
+
+
+def once_more(
+    clock: Clock, side: Side, task: GpuTask, settings: GpuSettings, estimate_ms: float, rng: random.Random
+) -> float:
+    """Median milliseconds of two blocks of a child that was measured before. Under the lease; raises ChildFailed."""
+    calls = timing.calls_per_block(settings.protocol, estimate_ms, estimate_ms, clock.timed.flush_ms)
+    times: list[float] = []
+    for number in range(2):
+        first = rng.randrange(SETS)
+        block = clock.block(side.child, "baseline", number, min(calls, MAX_CALLS), first, -1, side.out.sample_trees())
+        times += timing.agreed(block.events_ms, block.wall_ms).times_ms
+    return float(np.median(times))
 
 
 def alone(

@@ -2,7 +2,8 @@
 
     measuring.begin(task)    while the candidate is imported: fork and load the eager baseline's child, wait for nothing
     measuring.verdict(...)   the candidate's child stands still; measure, and say how fast it is
-    measuring.others(...)    after the candidate's child is gone: compiled baselines that nobody measured yet
+    measuring.confirmed(...) after the candidate's child is gone: eager, clocked once more where nobody can slow it down
+    measuring.others(...)    then: compiled baselines that nobody measured yet
 
 The eager baseline runs beside every candidate, whatever is remembered of it: interleaved blocks are what makes the
 interval honest on a GPU that drifts, and cost a few tenths of a second. What is remembered of eager tells whether the
@@ -32,7 +33,7 @@ from core.evaluation.gpu.floor import Floor, floor_of
 from core.evaluation.gpu.lease import Watch, first_call, lease
 from core.evaluation.gpu.outputs import MAX_PLACES, Outputs
 from core.evaluation.gpu.quiet import Quiet
-from core.evaluation.gpu.spawn import GpuZygote
+from core.evaluation.gpu.spawn import ChildFailed, GpuZygote
 from core.evaluation.gpu.task import GpuTask
 from core.evaluation.gpu.turns import Turns
 from core.evaluation.verdict import Verdict
@@ -43,6 +44,8 @@ BASELINE_S = 3600.0
 TRIES = 2
 MEMORY_BOUND = 2.0
 """A call that takes fewer times what the memory allows is bound by it."""
+SLOWED = 3 * timing.MOST_DRIFT
+"""Eager may be this much quicker when the candidate's process is gone."""
 UNPAID = 0.5
 """A candidate that takes twice eager's time, at least."""
 _log = logging.getLogger(__name__)
@@ -168,6 +171,32 @@ class Measuring:
         self.measured = result
         self._remember(task, result)
         return self._worded(key, result)
+
+    def confirmed(self, task: GpuTask, verdict: Verdict) -> Verdict:
+        """The verdict over eager as it is without the candidate's process, where that is quicker: what ran beside
+        eager's blocks made it seem slow. Raises TimeoutError."""
+        result, out = self.measured, self._out
+        paid = result is not None and verdict.kind == "pass" and result.speedup_high > UNPAID
+        if not paid or result is None or out is None or not self._zygote.running:
+            return verdict
+        clock, side = Clock(self._watcher()), Side(child=self._zygote, out=out)
+        clock.timed = self._timed[task.source]
+        try:
+            with self._spent("lease"), lease(self.settings.device, alone=True), self._spent("confirmed"):
+                self._turns.take(self._zygote)
+                now_ms = self._undisturbed(
+                    lambda: gpu_baseline.once_more(clock, side, task, self.settings, result.baseline_ms, self._rng)
+                )
+        except ChildFailed:  # of eager: what was measured beside the candidate stands
+            self.forget()
+            return verdict
+        if now_ms >= (1 - SLOWED) * result.baseline_ms:
+            return verdict
+        _log.warning("task %s: eager takes %.4g ms alone, %.4g ms beside", task.name, now_ms, result.baseline_ms)
+        more = verdict.feedback.removeprefix(self._worded(verdict.candidate_key, result).feedback)
+        self.measured = timing.rebased(result, now_ms)
+        worded = self._worded(verdict.candidate_key, self.measured)
+        return msgspec.structs.replace(worded, feedback=worded.feedback + more, screens=verdict.screens)
 
     def others(self, task: GpuTask, verdict: Verdict) -> Verdict:
         """Measure what other baselines are not known yet, and put all into the verdict, if it is a measured pass.

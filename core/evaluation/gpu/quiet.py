@@ -27,6 +27,10 @@ def is_busy(readings_ms: list[float], usual_ms: float) -> bool:
     return usual_ms > 0 and bool(readings_ms) and min(readings_ms) > BUSY * usual_ms
 
 
+class NeverQuietError(TimeoutError):
+    """Kernels of other processes ran all the time that was waited: one of them may be the candidate's own."""
+
+
 class Quiet:
     """One process's look at one GPU. `usual_ms` is the shared lowest reading; `learn` is told a lower one."""
 
@@ -83,12 +87,12 @@ class Quiet:
     def around(self, measure: Callable[[], T], most_s: float = 120.0) -> T:
         """What `measure` gives on a quiet GPU. Under the lease, alone; `most_s` is a candidate's longest life.
 
-        Raises TimeoutError when there is no quiet.
+        Raises TimeoutError when there is no quiet; NeverQuietError where there was none at any moment.
         """
         self.looked = True
         for _ in range(AGAIN):
             if not self.wait(most_s):
-                break
+                raise NeverQuietError(f"somebody else's kernels ran on {self._device} for {most_s:.0f} s")
             result = measure()
             if not self.busy():
                 return result

@@ -37,7 +37,7 @@ from core.evaluation.gpu.honesty import Honesty, NoProfileError, UnbuildableErro
 from core.evaluation.gpu.lease import lease
 from core.evaluation.gpu.measure import Measuring
 from core.evaluation.gpu.outputs import Outputs
-from core.evaluation.gpu.quiet import Quiet
+from core.evaluation.gpu.quiet import NeverQuietError, Quiet
 from core.evaluation.gpu.spawn import UNENDED, ChildFailed, GpuZygote
 from core.evaluation.gpu.task import HUGE_BYTES, LEAN_BYTES, GpuTask
 from core.evaluation.gpu.troubles import DoesNotFitError, Troubles, failed_verdict, infra_verdict
@@ -199,7 +199,7 @@ class GpuStage(Troubles):
                 verdict = self._counted(task, verdict, candidate)
             if self.settings.spare:
                 self.candidates.ahead(self._limits(), "start", self.settings.device, prepared.reference.flags)
-            return self._clock.others(prepared, verdict)
+            return self._clock.others(prepared, self._clock.confirmed(prepared, verdict))
         except (TaskError, ZygoteError, NoProfileError, UnbuildableError):
             raise
         except (RuntimeError, DriverError) as error:
@@ -220,6 +220,12 @@ class GpuStage(Troubles):
                     verdict = self._with_lines(verdict, candidate, backend)
             finally:
                 self._end_candidate()
+        except NeverQuietError:  # its process is gone by now: if it is quiet at last, those kernels were its own
+            with lease(self.settings.device, alone=True):
+                if self._clock.quiet is None or self._clock.quiet.busy():
+                    raise
+            text = "kernels ran on while forward was not called"
+            finding = Finding(stage="timing", category="tampering", headline=text)
         except ChildFailed as failure:
             if failure.baseline:
                 return self._baseline_failed(task, failure, key)

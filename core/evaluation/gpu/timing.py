@@ -274,6 +274,18 @@ def measured(blocks: Sequence[Block], floor_ms: float, rng: np.random.Generator)
     )
 
 
+def rebased(found: Measured, baseline_ms: float) -> Measured:
+    """The measurement over another baseline time."""
+    share = baseline_ms / found.baseline_ms
+    return msgspec.structs.replace(
+        found,
+        baseline_ms=baseline_ms,
+        speedup=found.speedup * share,
+        speedup_low=found.speedup_low * share,
+        speedup_high=found.speedup_high * share,
+    )
+
+
 def _statistics(times_ms: Sequence[float], prefix: str = "") -> dict[str, float]:
     found = {
         "calls": len(times_ms), "mean_ms": np.mean(times_ms), "std_ms": np.std(times_ms), "min_ms": np.min(times_ms),

@@ -46,8 +46,14 @@ _CLEAR_SHARE = 0.8
 """Of the limits, where no names of kernels are known."""
 _CLEAR_OFF, _CLEAR_OFF_MS = 0.3, 0.01
 """How far a call's time may be from the timed one's, either way."""
-_COMPILES = re.compile(r"compile|inductor|dynamo|triton_kernels|load_inline|importlib|__import__|exec|eval")
-"""Words of sources whose launches may not be those of kernels that they define."""
+_INDIRECT = re.compile(
+    r"compile|inductor|dynamo|triton_kernels|load_inline|importlib|__import__|exec|eval"
+    r"|hook|knobs|launcher|CudaLauncher|\.launch\b|\.run\b|__closure__|cell_contents|__wrapped__|__dict__|__code__"
+    r"|\b(gc|inspect|ctypes|cffi|cupy|numba|pickle|marshal|sys)\b|_getframe|f_locals|f_back|globals\(|vars\(|etattr\("
+    r"|\bcuda\.bindings\b|monkey|patch\b"
+)
+"""Words of sources whose launches may not be those of kernels that they define, or that may reach what counts them: a
+launch's hook runs between its events, a closure holds the list of them. No reproach: such a source is profiled."""
 _GHOST_SHARE = 0.95
 
 
@@ -126,7 +132,7 @@ def clearly_own(source: str, shares: Shares, eager_ms: float, runtime_ms: float)
     numbers = (shares.total_ms, shares.own_ms, shares.late_ms, eager_ms, runtime_ms)
     if not all(math.isfinite(number) and number > 0 for number in numbers):
         return False
-    if not shares.launches or shares.replays or _COMPILES.search(source):
+    if not shares.launches or shares.replays or _INDIRECT.search(source):
         return False
     rest_ms = abs(shares.total_ms - shares.own_ms)  # launches side by side: more own time than there is
     most_ms = _CLEAR_SHARE * min(TORCH_SHARE * eager_ms, DOT_SHARE * min(eager_ms, shares.total_ms))

@@ -35,7 +35,7 @@ class Calls:
         phase = "import"
         try:
             self._phase(phase)
-            self._executor.source = self._job["source"]
+            self._executor.source, self._executor.takes_extensions = self._job["source"], self._job["extensions"]
             self._executor.command("import", self._job["source"], self._job["extensions"])
             for index, draw in enumerate(self._job["draws"]):
                 if draw["variant"] not in self._names:
@@ -57,7 +57,10 @@ class Calls:
             return False
         except BadReference as error:
             self._send_error({"type": "RuntimeError", "message": str(error), "phase": phase})
-        except (link.Garbled, msgspec.ValidationError, LookupError, AttributeError, TypeError, ValueError) as error:
+        except (
+            link.Garbled, msgspec.ValidationError, LookupError, AttributeError, TypeError, ValueError, OverflowError,
+            RecursionError,
+        ) as error:  # fmt: skip
             self._channel.send({"forged": f"{type(error).__name__}: {error}"[:300]})
         return True
 

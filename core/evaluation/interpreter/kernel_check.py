@@ -20,6 +20,7 @@ from triton.runtime import interpreter, jit
 
 from core.evaluation import kernel_source as ks
 from core.evaluation.interpreter.tracing import IllegalKernelError, UnsupportedError
+from core.evaluation.link import MAX_DEPTH
 
 _MODULES = (
     "triton.language", "triton.language.core", "triton.language.math", "triton.language.standard",
@@ -229,6 +230,10 @@ class Kernels:
     def add(self, key: str, definition: ks.KernelDefinition) -> None:
         if key in self.definitions or len(self.definitions) >= ks.MAX_DEFINITIONS:
             raise ValueError(f"kernel {key} is described twice, or too many are")
+        if any(
+            ks.nesting(value) > MAX_DEPTH for value in (*definition.globals.values(), *definition.defaults.values())
+        ):
+            raise ValueError(f"kernel {key} names a value nested deeper than {MAX_DEPTH}")
         self.definitions[key] = definition
 
     def get(self, key: str) -> CheckedKernel:

@@ -5,6 +5,7 @@ an operator. Memory from torch.empty is filled with NaN (or an odd number), so t
 by accident.
 """
 
+import functools
 from typing import Any
 
 import msgspec
@@ -12,15 +13,20 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from core.evaluation import aten_costs, link, values
-from core.evaluation.interpreter.storages import BadReference, Storages, named_dtype
+from core.evaluation.interpreter.storages import BadReference, Storages, named_dtype, spoil
 
-_POISONED = frozenset(("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"))
+_POISONED = frozenset(("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"))
 _POISON_INTEGER = 113
 _SCALAR_READS = frozenset(("_local_scalar_dense", "equal", "is_nonzero"))
 _SHAPED_BY_VALUES = frozenset(("nonzero", "nonzero_numpy", "masked_select", "_unique2", "unique_dim", "_unique",
-                               "unique_consecutive", "bincount"))  # fmt: skip
+                               "unique_consecutive", "bincount", "_pack_padded_sequence", "_ctc_loss"))  # fmt: skip
+"""Beside those that torch says it of (`_tags`)."""
+_INDEXING = frozenset(("index", "_unsafe_index"))
+"""Shaped by values where a mask is among the indices."""
 _MASKS = (torch.bool, torch.uint8)
-_REFUSED = frozenset(("from_file", "set_", "save", "_cuda_getDefaultCudaGenerator"))
+_REFUSED = frozenset(("from_file", "set_", "set", "save", "_cuda_getDefaultCudaGenerator", "_reshape_alias",
+                      "_reshape_alias_copy"))  # fmt: skip
+"""Files, foreign storages, and views that torch does not hold against the size of their storage."""
 _NAMESPACES = frozenset(("aten", "prims"))
 _MEMORY_FORMATS = {
     str(form).removeprefix("torch."): form
@@ -80,21 +86,35 @@ class _Priced(TorchDispatchMode):
         return out
 
 
-def _is_composite(func: Any) -> bool:
-    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"))
+@functools.cache
+def _tags(func: Any) -> frozenset[Any]:
+    """What torch says of an operator under any of its overloads: those with `out` lack most tags."""
+    packet = func.overloadpacket
+    return frozenset(tag for overload in packet.overloads() for tag in getattr(packet, overload).tags)
+
+
+def _numbers_in(out: Any) -> int:
+    """Python numbers in an answer, sizes of tensors apart."""
+    if isinstance(out, (list, tuple)):
+        return sum(map(_numbers_in, out))
+    return int(isinstance(out, (bool, int, float, complex)))
 
 
 def _values_told(func: Any, plain: str, args: Any, out: Any) -> int:
-    """How many values an answer tells Python, in float32's: complex128 holds four of them."""
-    if plain in _SHAPED_BY_VALUES or (
-        torch.Tag.dynamic_output_shape in func.tags
-        and (plain != "index" or any(mask.dtype in _MASKS for mask in aten_costs.tensors_in(args[1:])))
-    ):
+    """How many values an answer tells Python, in float32's: complex128 holds four of them.
+
+    A number may be anything that was computed. A composite operator may read memory by itself (the positions of
+    tensor_split), and each shape of several outputs may be a value.
+    """
+    tags = _tags(func)
+    masked = plain in _INDEXING and any(mask.dtype in _MASKS for mask in aten_costs.tensors_in(args[1:]))
+    if plain in _SHAPED_BY_VALUES or masked or (torch.Tag.dynamic_output_shape in tags and plain not in _INDEXING):
         return 1
-    if plain in _SCALAR_READS or torch.Tag.data_dependent_output in func.tags:
+    if plain in _SCALAR_READS or torch.Tag.data_dependent_output in tags:
         source = next(iter(aten_costs.tensors_in(args)), None)
         return 1 if source is None else max(1, source.element_size() // 4)
-    return 0
+    several = len(aten_costs.tensors_in(out)) if aten_costs.is_composite(func) and isinstance(out, (list, tuple)) else 0
+    return 2 * _numbers_in(out) + several
 
 
 class Operators:
@@ -137,8 +157,10 @@ class Operators:
         if func is None:
             func = self._resolved[name] = resolve(name)
         real_args, real_kwargs = self.decode(args), self.decode(kwargs)
+        resized = aten_costs.tensors_in(real_args[:1]) if "resize" in aten_costs.operator_name(func) else []
+        held = [tensor.untyped_storage().nbytes() for tensor in resized]
         try:
-            if _is_composite(func):
+            if aten_costs.is_composite(func):
                 with _Priced(self._count):  # by its parts: hosts send none, unless they mean to hide what it does
                     out = func(*real_args, **real_kwargs)
             else:
@@ -149,6 +171,8 @@ class Operators:
         plain = self._count(func, real_args, real_kwargs, out)
         if plain in _POISONED and isinstance(out, torch.Tensor):
             poison(out)
+        if held and isinstance(out, torch.Tensor):
+            spoil(out.untyped_storage(), held[0])
         if numbers:
             for tensor, number in zip(aten_costs.tensors_in(out), numbers, strict=True):
                 self.storages.adopt(tensor, number)

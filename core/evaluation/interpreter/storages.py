@@ -26,6 +26,13 @@ def named_dtype(name: str) -> torch.dtype:
     return dtype
 
 
+def spoil(storage: torch.UntypedStorage, start: int) -> None:
+    """Garbage from byte `start` on, which nobody has written: NaN for every floating-point type, -1 for integers."""
+    count = storage.nbytes() - start
+    if count > 0:
+        torch.empty(0, dtype=torch.uint8).set_(storage, start, (count,), (1,)).fill_(0xFF)
+
+
 class Storages:
     """number -> storage, and back."""
 
@@ -88,8 +95,10 @@ class Storages:
         storage = self._held.get(number)
         if storage is None:
             raise BadReference(f"storage {number} does not exist")
-        if nbytes > storage.nbytes():
+        before = storage.nbytes()
+        if nbytes > before:
             storage.resize_(nbytes)
+            spoil(storage, before)
 
     def free(self, numbers: list[int]) -> None:
         for number in numbers:

@@ -1,9 +1,11 @@
 """Baselines by name, what is remembered of them, and whose fault a baseline's failure is; the real stage on the CPU."""
 
+import msgspec
 import pytest
 from test_gpu_stage import CANDIDATE, RIGHT, TASK
 
 from core.evaluation.gpu import baseline as gpu_baseline
+from core.evaluation.gpu import measure as gpu_measure
 from core.evaluation.gpu import timing
 from core.evaluation.gpu.baselines import Baseline, BaselineCache
 from core.evaluation.gpu.clock import GpuSettings
@@ -62,6 +64,24 @@ def test_the_reward_is_over_the_baseline_that_was_asked_for(stage, known, caplog
     eager_now = known.get(gpu_baseline.key(stage._task[1], stage.settings, "eager"))
     # What a busy machine made unsteady is not remembered.
     assert (eager_now is not None) == stage.measured.steady and (eager_now is None or eager_now.gain == 1.0)
+
+
+def test_eager_that_was_slowed_is_clocked_again_without_the_candidate(stage, known, monkeypatch):
+    verdict = stage.judge(TASK, CANDIDATE.format(body=RIGHT), "k")
+    assert verdict.kind == "pass", verdict.feedback
+    monkeypatch.setattr(gpu_measure, "SLOWED", 0.1)
+    honest = stage.measured
+    slowed = stage._clock.measured = timing.rebased(honest, 1000 * honest.baseline_ms)
+    assert slowed.speedup == pytest.approx(1000 * honest.speedup)
+    worded = stage._clock._worded("k", slowed)
+    told = msgspec.structs.replace(worded, feedback=worded.feedback + "\nkernels: x", screens=("autotune",))
+    again = stage._clock.confirmed(stage._task[1], told)
+    assert again.speedup_low < 100 * honest.speedup_low and again.speedup < 100 * honest.speedup
+    assert again.runtime_ms == honest.runtime_ms and again.screens == ("autotune",)
+    assert again.feedback.endswith("kernels: x") and again.feedback != told.feedback
+    # What eager takes alone is what counts from here on: asked once more, nothing changes.
+    monkeypatch.setattr(gpu_measure, "SLOWED", 0.95)
+    assert stage._clock.confirmed(stage._task[1], again) == again
 
 
 def test_a_baseline_that_dies_is_not_the_candidates_fault(stage, known):

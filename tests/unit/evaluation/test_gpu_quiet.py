@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.evaluation.gpu.quiet import BUSY, Quiet, is_busy
+from core.evaluation.gpu.quiet import BUSY, NeverQuietError, Quiet, is_busy
 
 
 def test_busy_is_slow_every_time():
@@ -30,5 +30,12 @@ def test_a_measurement_that_was_disturbed_is_made_again():
 
 
 def test_no_quiet_is_said():
-    with pytest.raises(TimeoutError, match="all the time"):
+    with pytest.raises(NeverQuietError, match="somebody else's kernels"):
         Readings([3.0] * 5).around(lambda: 1, most_s=0.0)
+
+
+def test_quiet_between_disturbances_is_no_endless_kernel():
+    readings = [part for _ in range(3) for part in ([1.0], [2.0] * 5)]
+    with pytest.raises(TimeoutError, match="all the time") as caught:
+        Readings([number for part in readings for number in part]).around(lambda: 1)
+    assert not isinstance(caught.value, NeverQuietError)

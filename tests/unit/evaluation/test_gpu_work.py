@@ -207,6 +207,13 @@ TRITON = "import triton"
         (TRITON, {"late_ms": 0.05}, False),  # it does not wait for what came before
         (TRITON, {"late_ms": float("nan")}, False),
         ("torch.compile(f)", {}, False),  # launches that the source does not define
+        ("triton.knobs.runtime.launch_enter_hook = library", {}, False),  # work between a launch's events
+        ("kernel.add_pre_run_hook(library)", {}, False),
+        ("CudaLauncher.__call__.__closure__[0]", {}, False),  # what counts the launches
+        ("getattr(triton, name)", {}, False),
+        ("for thing in gc.get_objects(): ...", {}, False),
+        ("sys._getframe(1)", {}, False),
+        ("running = launched + 1  # system", {}, True),
     ],
 )
 def test_a_profile_is_left_out_only_where_no_question_is_open(source, changed, wanted) -> None:

@@ -260,6 +260,9 @@ def test_pool_judges_side_by_side_and_survives_a_killed_worker(task: Task, varia
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(pool.judge(task, variant(before="while True: pass"), "k"), 0.5)
             assert (await pool.judge(task, variant(), "k")).kind == "pass"
+            # Half of a surrogate pair: text that JSON can hold and nobody can encode.
+            odd = await pool.judge(task, variant(before="odd = '\ud800'  # \udfff"), "k")
+            assert odd.kind == "pass", odd.feedback
         finally:
             await pool.stop()
 
