@@ -10,8 +10,8 @@ AsyncLLM lives on the caller's loop, the engine core and its workers in processe
 - a prefix is found in the cache only by requests that began under the same loaded weights (`cache_salt`);
 - weights are received and checked beside generation; once the swap has begun it ends well, or the engine is given up;
 - nothing is sampled by weights before they have the fingerprint that was asked for: it is taken inside the pause;
-- nothing waits without a deadline. A core that dies is started again with the weights it had, at most `restarts` times,
-  and its requests are asked for again; what can't be had again ends in EngineStopped.
+- nothing waits without a deadline. A core that dies, or hangs (`vllm_watch`), is started again with the weights it had,
+  at most `restarts` times, and its requests are asked for again; what can't be had again ends in EngineStopped.
 """
 
 import asyncio
@@ -30,6 +30,8 @@ from core.generation.engine import Completion, PromptTooLong, Sampling
 from core.generation.errors import EngineStopped, WeightsNotReceived, WrongWeights
 from core.generation.vllm_layout import Spec, join
 from core.generation.vllm_start import VLLMSettings
+from core.generation.vllm_versions import Running
+from core.generation.vllm_watch import end_when_silent
 
 log = structlog.get_logger()
 
@@ -37,17 +39,6 @@ _ERRORS: dict[str, type[Exception]] = {
     "FileNotFoundError": FileNotFoundError, "ValueError": ValueError, "TimeoutError": TimeoutError,
 }  # fmt: skip
 _STAGE_POLL_S = 0.02
-
-
-class _Running:
-    """A request that the core holds."""
-
-    __slots__ = ("before", "collector")
-
-    def __init__(self, collector: Any) -> None:
-        self.collector = collector
-        self.before: list[tuple[int, int]] = []
-        """(tokens that stood, version that sampled them) at each change of weights during the request."""
 
 
 class VLLMEngine:
@@ -61,6 +52,7 @@ class VLLMEngine:
         self._model, self._dtype, self._context_tokens = model, dtype, context_tokens
         self._settings = settings or VLLMSettings()
         self._core: Any = None
+        self._watch: asyncio.Task[None] | None = None
         self._version = version
         self._source: str | None = None
         """Where the weights in use came from; None: the model's own."""
@@ -69,7 +61,7 @@ class VLLMEngine:
         self._salt = "0"
         self._gate = asyncio.Event()
         self._submitting = 0
-        self._running: dict[str, _Running] = {}
+        self._running: dict[str, Running] = {}
         self._numbers = itertools.count()
         self._ticket = 0
         self._update = asyncio.Lock()
@@ -106,13 +98,20 @@ class VLLMEngine:
         options = start.options(self._model, dtype=self._dtype, context_tokens=self._context_tokens, settings=s)
         began = time.perf_counter()
         # In a thread: it takes up to minutes. vLLM binds itself to a loop at its first request.
-        self._core = await asyncio.to_thread(compat.build, options)
-        compat.watch_outputs(self._core)
+        core = await asyncio.to_thread(compat.build, options)
+        if self._failure is not None:
+            await asyncio.to_thread(core.shutdown)
+            raise EngineStopped("the engine was stopped while it started") from self._failure
+        self._core = core
+        compat.watch_outputs(core)
         self._context_tokens = int(self._core.model_config.max_model_len)
         await self._bounded(compat.name_weights(self._core, str(self._version)), "naming its weights")
         built = time.perf_counter()
         warming = start.warm(self._core, context_tokens=self._context_tokens, max_sequences=s.max_sequences)
         await self._bounded(warming, "its warm-up", s.stage_timeout_s)
+        self._watch = asyncio.create_task(
+            end_when_silent(core, lambda: bool(self._running) and self._gate.is_set(), s.silent_timeout_s)
+        )
         self.started_s = {"build": round(built - began, 2), "warm": round(time.perf_counter() - built, 2)}
         log.info("engine started", **{f"{name}_s": seconds for name, seconds in self.started_s.items()})
 
@@ -124,6 +123,8 @@ class VLLMEngine:
             told = EngineStopped("the engine stopped before the request ended")
             told.__cause__ = self._failure
             running.collector.put(told)
+        if self._watch is not None:
+            self._watch.cancel()
         if self._core is not None:
             core, self._core = self._core, None
             await asyncio.to_thread(core.shutdown)
@@ -177,24 +178,34 @@ class VLLMEngine:
             self._gate.clear()
             self._running.clear()
             self._count_busy()
-            self._restarted += 1
-            log.warning("engine died", restart=self._restarted, of=self._settings.restarts, source=self._source)
             try:
-                if self._restarted > self._settings.restarts:
-                    raise EngineStopped(f"vLLM's core died {self._restarted} times")
-                await asyncio.to_thread(dead.shutdown)
-                if self._source is not None and not await asyncio.to_thread(Path(self._source).is_dir):
-                    raise EngineStopped(f"vLLM's core died, and its weights can't be had again from {self._source}")
-                await self._build()
-                if self._source is not None:
-                    specs = await self._stage(self._source)
-                    await self._swap(self._source, self._version, specs, self._fingerprint)
+                while not await self._restored(dead):
+                    dead = self._core
                 self._salt = str(next(self._loads))
             except Exception as error:
-                self._failure = error
+                self._failure = self._failure or error
                 raise EngineStopped(f"vLLM could not be started again: {error}") from error
             finally:
                 self._gate.set()
+
+    async def _restored(self, dead: Any) -> bool:
+        """Start a core in the place of `dead`; False when that died as well."""
+        self._restarted += 1
+        log.warning("engine died", restart=self._restarted, of=self._settings.restarts, source=self._source)
+        if self._restarted > self._settings.restarts:
+            raise EngineStopped(f"vLLM's core died {self._restarted} times")
+        await asyncio.to_thread(dead.shutdown)
+        if self._source is not None and not await asyncio.to_thread(Path(self._source).is_dir):
+            raise EngineStopped(f"vLLM's core died, and its weights can't be had again from {self._source}")
+        try:
+            await self._build()
+            if self._source is not None:
+                specs = await self._stage(self._source)
+                await self._swap(self._source, self._version, specs, self._fingerprint)
+        except compat.dead_errors():
+            self._alive()  # not one that was stopped
+            return False
+        return True
 
     # ---------------------------------------------------------------------------------------------- requests
 
@@ -223,39 +234,37 @@ class VLLMEngine:
                 await self._revive(core)
 
     async def _one(self, core: Any, ids: list[int], params: Any) -> Completion:
+        name = f"km-{next(self._numbers)}"
+        try:
+            running = await self._hand_in(core, name, ids, params)
+            try:
+                output = await compat.collect(running.collector)
+            finally:
+                self._running.pop(running.collector.request_id, None)
+                self._count_busy()
+        except asyncio.CancelledError:  # also of a request that was on its way in
+            if self._core is core:
+                await compat.abort(core, name)
+            raise
+        return self._completion(output, running)
+
+    async def _hand_in(self, core: Any, name: str, ids: list[int], params: Any) -> Running:
         self._submitting += 1
         try:
-            collector = await compat.submit(core, f"km-{next(self._numbers)}", ids, params, self._salt)
-            running = self._running[collector.request_id] = _Running(collector)
+            collector = await compat.submit(core, name, ids, params, self._salt)
+            running = self._running[collector.request_id] = Running(collector)
         finally:
             self._submitting -= 1
         self._count_busy()
-        try:
-            output = await compat.collect(collector)
-        except asyncio.CancelledError:
-            if self._core is core:
-                await compat.abort(core, collector)
-            raise
-        finally:
-            self._running.pop(collector.request_id, None)
-            self._count_busy()
-        return self._completion(output, running)
+        return running
 
-    def _completion(self, output: Any, running: _Running) -> Completion:
+    def _completion(self, output: Any, running: Running) -> Completion:
         sampled = output.outputs[0]
         ids = np.array(sampled.token_ids, np.int32)
         if sampled.finish_reason not in ("stop", "length"):
             raise EngineStopped(f"vLLM ended a request by {sampled.finish_reason!r}")
-        versions = np.full(len(ids), self._version, np.int32)
-        done = 0
-        for count, version in running.before:
-            versions[done:count] = version
-            done = count
-        reported = compat.spans(sampled)
-        if reported is not None and all(name.isdigit() for name, _, _ in reported):
-            told = np.concatenate([np.full(end - start, int(name), np.int32) for name, start, end in reported])
-            self.spans_differed += int(not np.array_equal(told, versions))
-            versions = told
+        versions, alike = running.versions(sampled, self._version)
+        self.spans_differed += int(not alike)
         self._tokens_total += len(ids)
         return Completion(
             ids=ids,
@@ -363,4 +372,4 @@ class VLLMEngine:
         """All tokens that stand now were sampled by the version in use. A request that the core has ended has all its
         tokens already."""
         for request_id, running in self._running.items():
-            running.before.append((tokens.get(request_id, self._context_tokens), self._version))
+            running.stands(tokens.get(request_id, self._context_tokens), self._version)

@@ -1,0 +1,75 @@
+"""A cache too small for the sequences that run, and an engine that is stopped while it starts again."""
+
+import asyncio
+
+import numpy as np
+import psutil
+import pytest
+
+from core.generation.engine import Sampling
+from core.generation.errors import EngineStopped
+from core.generation.vllm_engine import VLLMEngine, VLLMSettings
+
+TOLERANCE = 2e-3
+SEQUENCES, TOKENS, BLOCK, BLOCKS = 8, 400, 128, 7
+
+
+@pytest.fixture(scope="module")
+def small(run, policies):
+    settings = VLLMSettings(
+        eager=True, max_sequences=SEQUENCES, extra={"num_gpu_blocks_override": BLOCKS, "block_size": BLOCK}
+    )
+    made = VLLMEngine(str(policies[0][0]), dtype="float32", context_tokens=512, settings=settings)
+    run(made.start(), timeout_s=200)
+    yield made
+    run(made.stop())
+
+
+def test_sequences_that_are_put_back_keep_their_tokens_and_versions(run, small, policies, reference):
+    """All start, since each needs one block then; they need four times that before they end, so that some are put
+    back, and read their own tokens again later, under other weights."""
+    assert SEQUENCES * (TOKENS // BLOCK + 1) > 4 * BLOCKS
+    asked = np.random.default_rng(0).integers(4, 512, (SEQUENCES, 12)).tolist()
+
+    async def play():
+        running = [asyncio.create_task(small.generate(p, Sampling(max_new_tokens=TOKENS))) for p in asked]
+        for version in (1, 2):
+            at = small.gauges()["tokens_total"]
+            while small.gauges()["tokens_total"] < at + 2 * TOKENS:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+            await small.load_weights(policies[1][version], version)
+        return await asyncio.gather(*running)
+
+    done = run(play())
+    assert small.spans_differed == 0
+    assert {version for completion in done for version in completion.versions} == {0, 1, 2}
+    for prompt, completion in zip(asked, done, strict=True):
+        ids, versions = completion.ids.tolist(), completion.versions
+        assert len(ids) == len(completion.logprobs) == TOKENS and (np.diff(versions) >= 0).all()
+        first = int(versions[0])
+        head = int((versions == first).sum())
+        assert np.abs(completion.logprobs[:head] - reference(first, prompt, ids)[:head]).max() < TOLERANCE
+
+
+def test_an_engine_that_is_stopped_while_it_starts_again_leaves_no_process(run, small):
+    def cores():
+        return [child for child in psutil.Process().children(recursive=True) if "EngineCore" in child.name()]
+
+    others = set(cores())
+
+    async def play():
+        asked = asyncio.create_task(small.generate([5, 6, 7], Sampling(max_new_tokens=400)))
+        while small.gauges()["running"] < 1:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        (process,) = small._core.engine_core.resources.engine_manager.processes
+        others.discard(psutil.Process(process.pid))
+        process.kill()
+        while small.gauges()["restarts"] < 1:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await small.stop()
+        with pytest.raises(EngineStopped):
+            await asked
+
+    run(play(), timeout_s=120)
+    left = [core for core in cores() if core not in others and core.status() != psutil.STATUS_ZOMBIE]
+    assert not left
