@@ -112,6 +112,11 @@ async def abort(engine: Any, request_id: str) -> None:
         await engine.abort(request_id)
 
 
+def fail_requests(engine: Any, error: Exception) -> None:
+    """Whoever waits for a request is told `error`; an engine that is shut down tells nobody anything."""
+    engine.output_processor.propagate_error(error)
+
+
 def kill(engine: Any) -> None:
     """End the engine's core as it stands; vLLM then finds it dead."""
     manager = engine.engine_core.resources.engine_manager

@@ -109,6 +109,7 @@ class VLLMEngine:
         built = time.perf_counter()
         warming = start.warm(self._core, context_tokens=self._context_tokens, max_sequences=s.max_sequences)
         await self._bounded(warming, "its warm-up", s.stage_timeout_s)
+        self._alive()
         self._watch = asyncio.create_task(
             end_when_silent(core, lambda: bool(self._running) and self._gate.is_set(), s.silent_timeout_s)
         )
@@ -119,15 +120,18 @@ class VLLMEngine:
         """Requests that are running or waiting fail with EngineStopped."""
         self._failure = self._failure or EngineStopped("the engine was stopped")
         self._gate.set()
-        for running in list(self._running.values()):
-            told = EngineStopped("the engine stopped before the request ended")
-            told.__cause__ = self._failure
-            running.collector.put(told)
-        if self._watch is not None:
-            self._watch.cancel()
+        self._watch_none()
         if self._core is not None:
             core, self._core = self._core, None
+            told = EngineStopped("the engine stopped before the request ended")
+            told.__cause__ = self._failure
+            compat.fail_requests(core, told)
             await asyncio.to_thread(core.shutdown)
+
+    def _watch_none(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
 
     async def check(self) -> None:
         """Raises EngineStopped unless the core and its workers answer within `swap_timeout_s`."""
@@ -178,6 +182,7 @@ class VLLMEngine:
             self._gate.clear()
             self._running.clear()
             self._count_busy()
+            self._watch_none()
             try:
                 while not await self._restored(dead):
                     dead = self._core
@@ -204,6 +209,7 @@ class VLLMEngine:
                 await self._swap(self._source, self._version, specs, self._fingerprint)
         except compat.dead_errors():
             self._alive()  # not one that was stopped
+            self._watch_none()
             return False
         return True
 

@@ -32,7 +32,12 @@ async def replaced(engine, core, asked):
         await asyncio.sleep(0.01)
 
 
-def check(engine, done, reference):
+def watches():
+    """How many cores are watched; one that is gone must not be."""
+    return sum("end_when_silent" in repr(task) for task in asyncio.all_tasks())
+
+
+def check(done, reference):
     """The version they have is that of the weights they were sampled by."""
     assert set(done.versions) == {2} and len(done.ids) == 400
     assert np.abs(done.logprobs - reference(2, PROMPT, done.ids.tolist())).max() < TOLERANCE
@@ -49,9 +54,11 @@ def test_a_core_that_died_is_started_again_with_its_weights(run, engine, policie
             core = engine._core
             core_process(engine).kill()
             await replaced(engine, core, asked)
-        return await asked
+        return await asked, watches()
 
-    check(engine, run(play()), reference)
+    done, watched = run(play())
+    check(done, reference)
+    assert watched == 1
     assert engine.gauges()["restarts"] == before + 2
 
 
@@ -62,7 +69,9 @@ def test_a_core_that_hangs_is_ended_and_started_again(run, engine, policies, ref
         await engine.load_weights(policies[1][2], 2)
         asked = await sampling(engine)
         os.kill(core_process(engine).pid, signal.SIGSTOP)
-        return await asked
+        return await asked, watches()
 
-    check(engine, run(play(), timeout_s=120), reference)
+    done, watched = run(play(), timeout_s=120)
+    check(done, reference)
+    assert watched == 1
     assert engine.gauges()["restarts"] == before + 1
