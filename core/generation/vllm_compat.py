@@ -112,6 +112,12 @@ async def abort(engine: Any, request_id: str) -> None:
         await engine.abort(request_id)
 
 
+def raise_if_dead(engine: Any) -> None:
+    """Raises one of `dead_errors` when the core's process is known to be gone."""
+    if engine.engine_core.resources.engine_dead:
+        raise dead_errors()[0]()
+
+
 def fail_requests(engine: Any, error: Exception) -> None:
     """Whoever waits for a request is told `error`; an engine that is shut down tells nobody anything."""
     engine.output_processor.propagate_error(error)

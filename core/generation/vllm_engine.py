@@ -39,6 +39,7 @@ _ERRORS: dict[str, type[Exception]] = {
     "FileNotFoundError": FileNotFoundError, "ValueError": ValueError, "TimeoutError": TimeoutError,
 }  # fmt: skip
 _STAGE_POLL_S = 0.02
+_DEATH_POLL_S = 0.1
 
 
 class VLLMEngine:
@@ -163,15 +164,18 @@ class VLLMEngine:
         return self._core
 
     async def _bounded(self, call: Awaitable[Any], what: str, limit_s: float = 0.0) -> Any:
-        """Within `limit_s`; 0: `swap_timeout_s`."""
+        """Within `limit_s`; 0: `swap_timeout_s`. vLLM leaves a call waiting whose core dies: that is looked at too."""
         limit_s = limit_s or self._settings.swap_timeout_s
+        deadline = time.monotonic() + limit_s
+        task = asyncio.ensure_future(call)
         try:
-            async with asyncio.timeout(limit_s) as patience:
-                return await call
-        except TimeoutError as error:
-            if not patience.expired():
-                raise
-            raise TimeoutError(f"vLLM took more than {limit_s:g} s for {what}") from error
+            while not (await asyncio.wait((task,), timeout=_DEATH_POLL_S))[0]:
+                compat.raise_if_dead(self._alive())
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"vLLM took more than {limit_s:g} s for {what}")
+            return task.result()
+        finally:
+            task.cancel()
 
     async def _revive(self, dead: Any) -> None:
         """Start a core that died again, with the weights it had. Raises EngineStopped when that can't be."""
@@ -237,7 +241,8 @@ class VLLMEngine:
             except compat.dead_errors():
                 if self._core is None:
                     raise EngineStopped("the engine stopped before the request ended") from None
-                await self._revive(core)
+                # A caller that is cancelled must not leave a core without its weights to the others.
+                await asyncio.shield(asyncio.create_task(self._revive(core)))
 
     async def _one(self, core: Any, ids: list[int], params: Any) -> Completion:
         name = f"km-{next(self._numbers)}"
@@ -334,36 +339,13 @@ class VLLMEngine:
     async def _swap(self, source: str, version: int, specs: list[Spec], wanted: str) -> str:
         """Pause, put the staged weights in place, prove them, resume. Whatever goes wrong in here leaves an engine that
         must not generate, so that it is given up."""
-        from vllm.distributed.weight_transfer.base import WeightTransferUpdateRequest
-
-        core = self._core
         self._gate.clear()
         try:
-            async with asyncio.timeout(self._settings.swap_timeout_s):
-                while self._submitting:  # noqa: ASYNC110 - hand-ins that have begun, a few turns of the loop
-                    await asyncio.sleep(0)
-                began = time.perf_counter()
-                await core.pause_generation(mode="keep", clear_cache=False)
-                await compat.drain(core, self._settings.swap_timeout_s)
-                self._stands(compat.tokens_so_far(core))
-                await core.start_weight_update()
-                await core.update_weights(WeightTransferUpdateRequest(update_info={"ticket": self._ticket}))
-                await compat.finish_weight_update(core, str(version))
-                answers = await core.collective_rpc("km_probe")
-                found = await asyncio.to_thread(join, specs, [(a["kept"], a["values"]) for a in answers])
-                if wanted and found != wanted:
-                    raise WrongWeights(version, wanted, found)
-                self._version, self._source, self._salt = version, source, str(self._ticket)
-                self._fingerprint = found
-                await core.resume_generation()
-                self.pauses.append(time.perf_counter() - began)
-                self._paused_s += self.pauses[-1]
-                log.info("weights in place", version=version, paused_s=round(self.pauses[-1], 4), source=source)
-                await core.collective_rpc("km_drop")
+            return await self._bounded(self._exchange(source, version, specs, wanted), "putting weights in place")
         except compat.dead_errors():
             raise
         except Exception as error:
-            self._failure = error
+            self._failure = self._failure or error
             await self.stop()
             if isinstance(error, WrongWeights):
                 raise
@@ -372,6 +354,31 @@ class VLLMEngine:
             ) from error
         finally:
             self._gate.set()
+
+    async def _exchange(self, source: str, version: int, specs: list[Spec], wanted: str) -> str:
+        from vllm.distributed.weight_transfer.base import WeightTransferUpdateRequest
+
+        core = self._core
+        while self._submitting:  # noqa: ASYNC110 - hand-ins that have begun, a few turns of the loop
+            await asyncio.sleep(0)
+        began = time.perf_counter()
+        await core.pause_generation(mode="keep", clear_cache=False)
+        await compat.drain(core, self._settings.swap_timeout_s)
+        self._stands(compat.tokens_so_far(core))
+        await core.start_weight_update()
+        await core.update_weights(WeightTransferUpdateRequest(update_info={"ticket": self._ticket}))
+        await compat.finish_weight_update(core, str(version))
+        answers = await core.collective_rpc("km_probe")
+        found = await asyncio.to_thread(join, specs, [(a["kept"], a["values"]) for a in answers])
+        if wanted and found != wanted:
+            raise WrongWeights(version, wanted, found)
+        self._version, self._source, self._salt = version, source, str(self._ticket)
+        self._fingerprint = found
+        await core.resume_generation()
+        self.pauses.append(time.perf_counter() - began)
+        self._paused_s += self.pauses[-1]
+        log.info("weights in place", version=version, paused_s=round(self.pauses[-1], 4), source=source)
+        await core.collective_rpc("km_drop")
         return found
 
     def _stands(self, tokens: dict[str, int]) -> None:

@@ -62,6 +62,41 @@ def test_a_core_that_died_is_started_again_with_its_weights(run, engine, policie
     assert engine.gauges()["restarts"] == before + 2
 
 
+def test_a_core_that_dies_in_a_pause_is_started_again_and_loads(run, engine, policies, reference, monkeypatch):
+    """While a call of ours is with it, which vLLM would leave waiting; and the request that hears of it first, and sees
+    to the restart, is cancelled meanwhile."""
+    before = engine.gauges()["restarts"]
+
+    async def play():
+        await engine.load_weights(policies[1][1], 1)
+        asked = await sampling(engine)
+        core = engine._core
+
+        async def dying():
+            os.kill(core_process(engine).pid, signal.SIGSTOP)
+            asyncio.get_running_loop().call_later(0.3, core_process(engine).kill)
+            await core.collective_rpc("start_weight_update")
+
+        monkeypatch.setattr(core, "start_weight_update", dying)
+        loading = asyncio.create_task(engine.load_weights(policies[1][2], 2))
+        while engine.gauges()["restarts"] == before:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        asked.cancel()
+        assert await loading == policies[2][2].fingerprint
+        done = await engine.generate(PROMPT, Sampling(max_new_tokens=400))
+        os.kill(core_process(engine).pid, signal.SIGKILL)
+        first, second = [asyncio.create_task(engine.generate(PROMPT, Sampling(max_new_tokens=400))) for _ in "ab"]
+        while engine.gauges()["restarts"] == before + 1:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        first.cancel()
+        return done, await second
+
+    done, second = run(play(), timeout_s=150)
+    check(done, reference)
+    check(second, reference)
+    assert engine.gauges()["restarts"] == before + 2
+
+
 def test_a_core_that_hangs_is_ended_and_started_again(run, engine, policies, reference):
     before = engine.gauges()["restarts"]
 
@@ -75,3 +110,20 @@ def test_a_core_that_hangs_is_ended_and_started_again(run, engine, policies, ref
     check(done, reference)
     assert watched == 1
     assert engine.gauges()["restarts"] == before + 1
+
+
+def test_a_core_that_is_silent_but_answers_is_left_alone(run, engine, policies, reference):
+    """As in one long step: here it stands still because it is told to."""
+    before = engine.gauges()["restarts"]
+
+    async def play():
+        await engine.load_weights(policies[1][2], 2)
+        asked = await sampling(engine)
+        await engine._core.pause_generation(mode="keep", clear_cache=False)
+        await asyncio.sleep(1.5 * engine._settings.silent_timeout_s)
+        assert not asked.done()
+        await engine._core.resume_generation()
+        return await asked
+
+    check(run(play()), reference)
+    assert engine.gauges()["restarts"] == before
