@@ -30,6 +30,9 @@ class VLLM(Section):
     """For receiving weights beside generation."""
     swap_timeout_s: float = Field(default=60.0, gt=0)
     """For everything while generation is paused."""
+    silent_timeout_s: float = Field(default=60.0, gt=0)
+    """A core that sends nothing for so long while requests run, and then gives no answer for as long, is ended and
+    started again."""
     extra: dict[str, Any] = Field(default={})
     """More fields of vLLM's AsyncEngineArgs."""
 

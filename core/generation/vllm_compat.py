@@ -12,6 +12,7 @@ vLLM is imported inside functions only: this module can be imported without it.
 """
 
 import asyncio
+import contextlib
 import inspect
 import os
 import time
@@ -105,9 +106,28 @@ async def collect(collector: Any) -> Any:
             return output
 
 
-async def abort(engine: Any, collector: Any) -> None:
-    await engine.abort(collector.request_id, internal=True)
-    collector.close()
+async def abort(engine: Any, request_id: str) -> None:
+    """By the name that the request was handed in with, whether or not that has ended. A dead engine has none."""
+    with contextlib.suppress(*dead_errors()):
+        await engine.abort(request_id)
+
+
+def raise_if_dead(engine: Any) -> None:
+    """Raises one of `dead_errors` when the core's process is known to be gone."""
+    if engine.engine_core.resources.engine_dead:
+        raise dead_errors()[0]()
+
+
+def fail_requests(engine: Any, error: Exception) -> None:
+    """Whoever waits for a request is told `error`; an engine that is shut down tells nobody anything."""
+    engine.output_processor.propagate_error(error)
+
+
+def kill(engine: Any) -> None:
+    """End the engine's core as it stands; vLLM then finds it dead."""
+    manager = engine.engine_core.resources.engine_manager
+    for process in manager.processes if manager is not None else ():
+        process.kill()
 
 
 def logprobs(output: Any) -> np.ndarray:
@@ -134,8 +154,8 @@ def spans(completion: Any) -> list[tuple[str, int, int]] | None:
 
 
 def watch_outputs(engine: Any) -> None:
-    """Prepare `drain`. Called once per engine, before its first request: from then on the engine notes when its output
-    handler stands waiting for the core."""
+    """Prepare `drain` and `heard_at`. Called once per engine, before its first request: from then on the engine notes
+    when its output handler stands waiting for the core, and when it last heard of it."""
     client = engine.engine_core
     original = client.get_output_async
 
@@ -143,10 +163,17 @@ def watch_outputs(engine: Any) -> None:
         engine.km_handler_waits = True
         outputs = await original()
         engine.km_handler_waits = False
+        engine.km_heard_at = time.monotonic()
         return outputs
 
     engine.km_handler_waits = False
+    engine.km_heard_at = time.monotonic()
     client.get_output_async = get_output_async
+
+
+def heard_at(engine: Any) -> float:
+    """When (time.monotonic) the core last sent outputs; it does at each step, also of requests that go on."""
+    return engine.km_heard_at
 
 
 async def drain(engine: Any, timeout_s: float) -> None:

@@ -10,8 +10,8 @@ AsyncLLM lives on the caller's loop, the engine core and its workers in processe
 - a prefix is found in the cache only by requests that began under the same loaded weights (`cache_salt`);
 - weights are received and checked beside generation; once the swap has begun it ends well, or the engine is given up;
 - nothing is sampled by weights before they have the fingerprint that was asked for: it is taken inside the pause;
-- nothing waits without a deadline. A core that dies is started again with the weights it had, at most `restarts` times,
-  and its requests are asked for again; what can't be had again ends in EngineStopped.
+- nothing waits without a deadline. A core that dies, or hangs (`vllm_watch`), is started again with the weights it had,
+  at most `restarts` times, and its requests are asked for again; what can't be had again ends in EngineStopped.
 """
 
 import asyncio
@@ -30,6 +30,8 @@ from core.generation.engine import Completion, PromptTooLong, Sampling
 from core.generation.errors import EngineStopped, WeightsNotReceived, WrongWeights
 from core.generation.vllm_layout import Spec, join
 from core.generation.vllm_start import VLLMSettings
+from core.generation.vllm_versions import Running
+from core.generation.vllm_watch import end_when_silent
 
 log = structlog.get_logger()
 
@@ -37,17 +39,7 @@ _ERRORS: dict[str, type[Exception]] = {
     "FileNotFoundError": FileNotFoundError, "ValueError": ValueError, "TimeoutError": TimeoutError,
 }  # fmt: skip
 _STAGE_POLL_S = 0.02
-
-
-class _Running:
-    """A request that the core holds."""
-
-    __slots__ = ("before", "collector")
-
-    def __init__(self, collector: Any) -> None:
-        self.collector = collector
-        self.before: list[tuple[int, int]] = []
-        """(tokens that stood, version that sampled them) at each change of weights during the request."""
+_DEATH_POLL_S = 0.1
 
 
 class VLLMEngine:
@@ -61,6 +53,7 @@ class VLLMEngine:
         self._model, self._dtype, self._context_tokens = model, dtype, context_tokens
         self._settings = settings or VLLMSettings()
         self._core: Any = None
+        self._watch: asyncio.Task[None] | None = None
         self._version = version
         self._source: str | None = None
         """Where the weights in use came from; None: the model's own."""
@@ -69,7 +62,7 @@ class VLLMEngine:
         self._salt = "0"
         self._gate = asyncio.Event()
         self._submitting = 0
-        self._running: dict[str, _Running] = {}
+        self._running: dict[str, Running] = {}
         self._numbers = itertools.count()
         self._ticket = 0
         self._update = asyncio.Lock()
@@ -106,13 +99,21 @@ class VLLMEngine:
         options = start.options(self._model, dtype=self._dtype, context_tokens=self._context_tokens, settings=s)
         began = time.perf_counter()
         # In a thread: it takes up to minutes. vLLM binds itself to a loop at its first request.
-        self._core = await asyncio.to_thread(compat.build, options)
-        compat.watch_outputs(self._core)
+        core = await asyncio.to_thread(compat.build, options)
+        if self._failure is not None:
+            await asyncio.to_thread(core.shutdown)
+            raise EngineStopped("the engine was stopped while it started") from self._failure
+        self._core = core
+        compat.watch_outputs(core)
         self._context_tokens = int(self._core.model_config.max_model_len)
         await self._bounded(compat.name_weights(self._core, str(self._version)), "naming its weights")
         built = time.perf_counter()
         warming = start.warm(self._core, context_tokens=self._context_tokens, max_sequences=s.max_sequences)
         await self._bounded(warming, "its warm-up", s.stage_timeout_s)
+        self._alive()
+        self._watch = asyncio.create_task(
+            end_when_silent(core, lambda: bool(self._running) and self._gate.is_set(), s.silent_timeout_s)
+        )
         self.started_s = {"build": round(built - began, 2), "warm": round(time.perf_counter() - built, 2)}
         log.info("engine started", **{f"{name}_s": seconds for name, seconds in self.started_s.items()})
 
@@ -120,13 +121,18 @@ class VLLMEngine:
         """Requests that are running or waiting fail with EngineStopped."""
         self._failure = self._failure or EngineStopped("the engine was stopped")
         self._gate.set()
-        for running in list(self._running.values()):
-            told = EngineStopped("the engine stopped before the request ended")
-            told.__cause__ = self._failure
-            running.collector.put(told)
+        self._watch_none()
         if self._core is not None:
             core, self._core = self._core, None
+            told = EngineStopped("the engine stopped before the request ended")
+            told.__cause__ = self._failure
+            compat.fail_requests(core, told)
             await asyncio.to_thread(core.shutdown)
+
+    def _watch_none(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
 
     async def check(self) -> None:
         """Raises EngineStopped unless the core and its workers answer within `swap_timeout_s`."""
@@ -158,15 +164,18 @@ class VLLMEngine:
         return self._core
 
     async def _bounded(self, call: Awaitable[Any], what: str, limit_s: float = 0.0) -> Any:
-        """Within `limit_s`; 0: `swap_timeout_s`."""
+        """Within `limit_s`; 0: `swap_timeout_s`. vLLM leaves a call waiting whose core dies: that is looked at too."""
         limit_s = limit_s or self._settings.swap_timeout_s
+        deadline = time.monotonic() + limit_s
+        task = asyncio.ensure_future(call)
         try:
-            async with asyncio.timeout(limit_s) as patience:
-                return await call
-        except TimeoutError as error:
-            if not patience.expired():
-                raise
-            raise TimeoutError(f"vLLM took more than {limit_s:g} s for {what}") from error
+            while not (await asyncio.wait((task,), timeout=_DEATH_POLL_S))[0]:
+                compat.raise_if_dead(self._alive())
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"vLLM took more than {limit_s:g} s for {what}")
+            return task.result()
+        finally:
+            task.cancel()
 
     async def _revive(self, dead: Any) -> None:
         """Start a core that died again, with the weights it had. Raises EngineStopped when that can't be."""
@@ -177,24 +186,36 @@ class VLLMEngine:
             self._gate.clear()
             self._running.clear()
             self._count_busy()
-            self._restarted += 1
-            log.warning("engine died", restart=self._restarted, of=self._settings.restarts, source=self._source)
+            self._watch_none()
             try:
-                if self._restarted > self._settings.restarts:
-                    raise EngineStopped(f"vLLM's core died {self._restarted} times")
-                await asyncio.to_thread(dead.shutdown)
-                if self._source is not None and not await asyncio.to_thread(Path(self._source).is_dir):
-                    raise EngineStopped(f"vLLM's core died, and its weights can't be had again from {self._source}")
-                await self._build()
-                if self._source is not None:
-                    specs = await self._stage(self._source)
-                    await self._swap(self._source, self._version, specs, self._fingerprint)
+                while not await self._restored(dead):
+                    dead = self._core
                 self._salt = str(next(self._loads))
             except Exception as error:
-                self._failure = error
+                self._failure = self._failure or error
                 raise EngineStopped(f"vLLM could not be started again: {error}") from error
             finally:
                 self._gate.set()
+
+    async def _restored(self, dead: Any) -> bool:
+        """Start a core in the place of `dead`; False when that died as well."""
+        self._restarted += 1
+        log.warning("engine died", restart=self._restarted, of=self._settings.restarts, source=self._source)
+        if self._restarted > self._settings.restarts:
+            raise EngineStopped(f"vLLM's core died {self._restarted} times")
+        await asyncio.to_thread(dead.shutdown)
+        if self._source is not None and not await asyncio.to_thread(Path(self._source).is_dir):
+            raise EngineStopped(f"vLLM's core died, and its weights can't be had again from {self._source}")
+        try:
+            await self._build()
+            if self._source is not None:
+                specs = await self._stage(self._source)
+                await self._swap(self._source, self._version, specs, self._fingerprint)
+        except compat.dead_errors():
+            self._alive()  # not one that was stopped
+            self._watch_none()
+            return False
+        return True
 
     # ---------------------------------------------------------------------------------------------- requests
 
@@ -220,42 +241,41 @@ class VLLMEngine:
             except compat.dead_errors():
                 if self._core is None:
                     raise EngineStopped("the engine stopped before the request ended") from None
-                await self._revive(core)
+                # A caller that is cancelled must not leave a core without its weights to the others.
+                await asyncio.shield(asyncio.create_task(self._revive(core)))
 
     async def _one(self, core: Any, ids: list[int], params: Any) -> Completion:
+        name = f"km-{next(self._numbers)}"
+        try:
+            running = await self._hand_in(core, name, ids, params)
+            try:
+                output = await compat.collect(running.collector)
+            finally:
+                self._running.pop(running.collector.request_id, None)
+                self._count_busy()
+        except asyncio.CancelledError:  # also of a request that was on its way in
+            if self._core is core:
+                await compat.abort(core, name)
+            raise
+        return self._completion(output, running)
+
+    async def _hand_in(self, core: Any, name: str, ids: list[int], params: Any) -> Running:
         self._submitting += 1
         try:
-            collector = await compat.submit(core, f"km-{next(self._numbers)}", ids, params, self._salt)
-            running = self._running[collector.request_id] = _Running(collector)
+            collector = await compat.submit(core, name, ids, params, self._salt)
+            running = self._running[collector.request_id] = Running(collector)
         finally:
             self._submitting -= 1
         self._count_busy()
-        try:
-            output = await compat.collect(collector)
-        except asyncio.CancelledError:
-            if self._core is core:
-                await compat.abort(core, collector)
-            raise
-        finally:
-            self._running.pop(collector.request_id, None)
-            self._count_busy()
-        return self._completion(output, running)
+        return running
 
-    def _completion(self, output: Any, running: _Running) -> Completion:
+    def _completion(self, output: Any, running: Running) -> Completion:
         sampled = output.outputs[0]
         ids = np.array(sampled.token_ids, np.int32)
         if sampled.finish_reason not in ("stop", "length"):
             raise EngineStopped(f"vLLM ended a request by {sampled.finish_reason!r}")
-        versions = np.full(len(ids), self._version, np.int32)
-        done = 0
-        for count, version in running.before:
-            versions[done:count] = version
-            done = count
-        reported = compat.spans(sampled)
-        if reported is not None and all(name.isdigit() for name, _, _ in reported):
-            told = np.concatenate([np.full(end - start, int(name), np.int32) for name, start, end in reported])
-            self.spans_differed += int(not np.array_equal(told, versions))
-            versions = told
+        versions, alike = running.versions(sampled, self._version)
+        self.spans_differed += int(not alike)
         self._tokens_total += len(ids)
         return Completion(
             ids=ids,
@@ -319,36 +339,13 @@ class VLLMEngine:
     async def _swap(self, source: str, version: int, specs: list[Spec], wanted: str) -> str:
         """Pause, put the staged weights in place, prove them, resume. Whatever goes wrong in here leaves an engine that
         must not generate, so that it is given up."""
-        from vllm.distributed.weight_transfer.base import WeightTransferUpdateRequest
-
-        core = self._core
         self._gate.clear()
         try:
-            async with asyncio.timeout(self._settings.swap_timeout_s):
-                while self._submitting:  # noqa: ASYNC110 - hand-ins that have begun, a few turns of the loop
-                    await asyncio.sleep(0)
-                began = time.perf_counter()
-                await core.pause_generation(mode="keep", clear_cache=False)
-                await compat.drain(core, self._settings.swap_timeout_s)
-                self._stands(compat.tokens_so_far(core))
-                await core.start_weight_update()
-                await core.update_weights(WeightTransferUpdateRequest(update_info={"ticket": self._ticket}))
-                await compat.finish_weight_update(core, str(version))
-                answers = await core.collective_rpc("km_probe")
-                found = await asyncio.to_thread(join, specs, [(a["kept"], a["values"]) for a in answers])
-                if wanted and found != wanted:
-                    raise WrongWeights(version, wanted, found)
-                self._version, self._source, self._salt = version, source, str(self._ticket)
-                self._fingerprint = found
-                await core.resume_generation()
-                self.pauses.append(time.perf_counter() - began)
-                self._paused_s += self.pauses[-1]
-                log.info("weights in place", version=version, paused_s=round(self.pauses[-1], 4), source=source)
-                await core.collective_rpc("km_drop")
+            return await self._bounded(self._exchange(source, version, specs, wanted), "putting weights in place")
         except compat.dead_errors():
             raise
         except Exception as error:
-            self._failure = error
+            self._failure = self._failure or error
             await self.stop()
             if isinstance(error, WrongWeights):
                 raise
@@ -357,10 +354,35 @@ class VLLMEngine:
             ) from error
         finally:
             self._gate.set()
+
+    async def _exchange(self, source: str, version: int, specs: list[Spec], wanted: str) -> str:
+        from vllm.distributed.weight_transfer.base import WeightTransferUpdateRequest
+
+        core = self._core
+        while self._submitting:  # noqa: ASYNC110 - hand-ins that have begun, a few turns of the loop
+            await asyncio.sleep(0)
+        began = time.perf_counter()
+        await core.pause_generation(mode="keep", clear_cache=False)
+        await compat.drain(core, self._settings.swap_timeout_s)
+        self._stands(compat.tokens_so_far(core))
+        await core.start_weight_update()
+        await core.update_weights(WeightTransferUpdateRequest(update_info={"ticket": self._ticket}))
+        await compat.finish_weight_update(core, str(version))
+        answers = await core.collective_rpc("km_probe")
+        found = await asyncio.to_thread(join, specs, [(a["kept"], a["values"]) for a in answers])
+        if wanted and found != wanted:
+            raise WrongWeights(version, wanted, found)
+        self._version, self._source, self._salt = version, source, str(self._ticket)
+        self._fingerprint = found
+        await core.resume_generation()
+        self.pauses.append(time.perf_counter() - began)
+        self._paused_s += self.pauses[-1]
+        log.info("weights in place", version=version, paused_s=round(self.pauses[-1], 4), source=source)
+        await core.collective_rpc("km_drop")
         return found
 
     def _stands(self, tokens: dict[str, int]) -> None:
         """All tokens that stand now were sampled by the version in use. A request that the core has ended has all its
         tokens already."""
         for request_id, running in self._running.items():
-            running.before.append((tokens.get(request_id, self._context_tokens), self._version))
+            running.stands(tokens.get(request_id, self._context_tokens), self._version)

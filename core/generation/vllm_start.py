@@ -40,6 +40,9 @@ class VLLMSettings(msgspec.Struct, frozen=True, kw_only=True):
     """For receiving weights beside generation."""
     swap_timeout_s: float = 60.0
     """For everything while generation is paused."""
+    silent_timeout_s: float = 60.0
+    """A core that sends nothing for so long while requests run, and then gives no answer for as long, is ended and
+    started again."""
     extra: dict[str, Any] = {}
     """More fields of vLLM's AsyncEngineArgs."""
 
@@ -82,6 +85,5 @@ async def warm(core: Any, *, context_tokens: int, max_sequences: int) -> None:
 
     for way in _WARM_WAYS:
         for together in {1, min(_WARM_SEQUENCES, max_sequences)}:
-            async with asyncio.TaskGroup() as group:
-                for number in range(together):
-                    group.create_task(one(number, *way))
+            # Not a TaskGroup: a core that dies in here is to be known by its error, as anywhere else.
+            await asyncio.gather(*(one(number, *way) for number in range(together)))

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 from vllm.distributed.weight_transfer import WeightTransferEngineFactory
 from vllm.distributed.weight_transfer.base import (
     WeightTransferEngine,
@@ -45,6 +46,7 @@ class _Stage:
         self.failure: tuple[str, str] | None = None
         self.seconds = 0.0
         self.host = HostBuffer()
+        self.host_lock = threading.Lock()
         self.lock = threading.Lock()
 
     def start(
@@ -61,7 +63,7 @@ class _Stage:
         try:
             if device.type == "cuda":
                 torch.cuda.set_device(device)
-            received = receive(source, device=device, timeout_s=timeout_s, host=self.host, base=base)
+            received = receive(source, device=device, timeout_s=timeout_s, host=_Turn(self, ticket), base=base)
             specs = [Spec(name, tuple(t.shape), str(t.dtype).removeprefix("torch.")) for name, t in received.tensors]
             reader.prepare(specs)
         except Exception as error:  # told to whoever asks for this ticket
@@ -81,6 +83,20 @@ class _Stage:
             if self.received is not None:
                 self.received.release()
             self.received, self.ticket = None, -1
+
+
+class _Turn:
+    """The page-locked memory for one ticket's weights. A thread that was given up and is late gets none: those of a
+    newer ticket may be in it."""
+
+    def __init__(self, stage: _Stage, ticket: int) -> None:
+        self._stage, self._ticket = stage, ticket
+
+    def hold(self, tensors: list[tuple[str, Tensor]]) -> list[tuple[str, Tensor]]:
+        with self._stage.host_lock:
+            if self._stage.ticket != self._ticket:
+                raise RuntimeError(f"ticket {self._ticket} was given up")
+            return self._stage.host.hold(tensors)
 
 
 _stage = _Stage()

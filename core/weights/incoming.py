@@ -13,13 +13,19 @@ unchanged until it is released.
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from core.weights.received import Received
 from core.weights.shards import iterate_tensors
+
+
+class Holds(Protocol):
+    """Memory to copy incoming tensors to."""
+
+    def hold(self, tensors: list[tuple[str, Tensor]]) -> list[tuple[str, Tensor]]: ...
 
 
 class HostBuffer:
@@ -60,7 +66,7 @@ def _check(code: Any, what: str) -> None:
 
 
 def receive(
-    source: str, *, device: torch.device, timeout_s: float, host: HostBuffer | None = None, base: str = ""
+    source: str, *, device: torch.device, timeout_s: float, host: Holds | None = None, base: str = ""
 ) -> Received:
     """All tensors of `source`; `base` is the model's folder, which adapters are added to. Raises FileNotFoundError when
     the version is gone, TimeoutError, ValueError for a source that can't be read here."""

@@ -93,9 +93,8 @@ def reference(policies):
 def engine(run, policies):
     from core.generation.vllm_engine import VLLMEngine, VLLMSettings
 
-    made = VLLMEngine(
-        str(policies[0][0]), dtype="float32", context_tokens=4096, settings=VLLMSettings(eager=True, max_sequences=32)
-    )
+    settings = VLLMSettings(eager=True, max_sequences=32, restarts=9, silent_timeout_s=5)
+    made = VLLMEngine(str(policies[0][0]), dtype="float32", context_tokens=4096, settings=settings)
     run(made.start(), timeout_s=900.0)
     yield made
     run(made.stop())

@@ -22,6 +22,9 @@ from core.weights import filesystem
 from core.weights.outgoing import Outgoing
 from tests.vllm.test_rollout import TASK, TOLERANCE, tokenizer
 
+ONE, TWO = "1" * 32, "2" * 32
+"""Groups' ids: 32 hexadecimal digits, else what is said of them is refused."""
+
 
 @pytest.fixture(scope="module")
 def stage(policies, tmp_path_factory):
@@ -80,7 +83,7 @@ def test_a_group_end_to_end_and_then_weights_that_are_not_the_learners(run, stag
         await put(0, str(folder / "copies" / "v000000"), manifest.fingerprint, manifest.source)
         actor = RolloutGenerator(config, bus("generator-0"), "generator-0", run_folder, SystemClock())
         work = asyncio.create_task(actor.run())
-        await request("one")
+        await request(ONE)
 
         async def playing():
             return actor.gauges()["running"] >= 4
@@ -92,7 +95,7 @@ def test_a_group_end_to_end_and_then_weights_that_are_not_the_learners(run, stag
             return len(await ended()) == 4
 
         await until(work, all_ended)
-        await request("two")
+        await request(TWO)
         await until(work, playing)
         await put(2, policies[1][2], "0" * 32)
         with pytest.raises(WrongWeights, match=r"version 2: .* the learner published 0000"):
@@ -104,7 +107,7 @@ def test_a_group_end_to_end_and_then_weights_that_are_not_the_learners(run, stag
     episodes, found, actor = run(play(), timeout_s=400)
     assert found.count(facts.WEIGHTS_APPLIED) == 2 and found.count(facts.WEIGHTS_REFUSED) == 1
     assert facts.POISONED not in found and actor.held() == ()
-    assert {message.episode.group_id for message in episodes} == {"one"}
+    assert {message.episode.group_id for message in episodes} == {ONE}
     seen = set()
     for message in episodes:
         assert message.episode.end == "max_turns" and len(message.episode.turns) == 2

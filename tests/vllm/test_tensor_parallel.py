@@ -26,6 +26,8 @@ def made(seed):
 def test_fingerprints_join_all_shards(run, tmp_path, monkeypatch):
     # vLLM would bind each worker to a NUMA node of its own, and refuses to start where there are fewer.
     monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+    # Two workers that each take every core would wait for each other at each collective.
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     made(0).save_pretrained(tmp_path / "model")
     new = made(1)
     weights = dict(new.named_parameters())

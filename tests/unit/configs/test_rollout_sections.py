@@ -14,7 +14,7 @@ def test_the_vllm_section_is_the_engines_settings():
     changed = {
         "tensor_parallel": 2, "gpu_memory": 0.5, "cache_gb": 8.0, "max_sequences": 9, "eager": True,
         "prefix_cache": False, "restarts": 1, "stage_timeout_s": 2.0, "swap_timeout_s": 3.0,
-        "extra": {"block_size": 32},
+        "silent_timeout_s": 4.0, "extra": {"block_size": 32},
     }  # fmt: skip
     assert changed.keys() == VLLM.model_fields.keys() == set(VLLMSettings.__struct_fields__)
     assert VLLMSettings(**VLLM(**changed).model_dump()) == VLLMSettings(**changed)
