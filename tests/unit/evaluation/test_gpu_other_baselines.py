@@ -95,11 +95,11 @@ def test_each_is_measured_once_and_remembered(stage):
 def test_they_are_measured_on_a_quiet_gpu(stage):
     quiet = stage._clock.quiet = _Quiet()
     assert judged(stage).kind == "pass"
-    # The candidate beside eager, and either of the others; autotuning waits besides.
-    assert (quiet.watched, quiet.waits) == (3, 4)
+    # The candidate beside eager, eager alone, and either of the others; autotuning waits besides.
+    assert (quiet.watched, quiet.waits) == (4, 5)
     quiet.watched = 0
     assert judged(stage).kind == "pass"
-    assert quiet.watched == 1
+    assert quiet.watched == 2
 
 
 def test_one_that_fails_is_told_apart_from_the_candidate(stage):
