@@ -245,6 +245,13 @@ def recoveries(verdicts: list[dict[str, Any]], kinds: tuple[str, ...]) -> list[f
     return waits
 
 
+def beside(entry: dict[str, Any], verdicts: list[dict[str, Any]]) -> dict[str, int]:
+    """How many candidates of each harmful kind were judged while `entry` was."""
+    at_once = [other for other in verdicts if other["began"] < entry["ended"] and other["ended"] > entry["began"]]
+    others = [other["kind"] for other in at_once if other["kind"] not in ("good", "wrong")]
+    return {kind: others.count(kind) for kind in sorted(set(others))}
+
+
 def _summary(values: list[float]) -> dict[str, Any]:
     if not values:
         return {"count": 0}
@@ -264,6 +271,7 @@ def report(
         inside = span is not None and entry.get("runtime_ms") is not None
         entry["in_usual"] = bool(inside and span["low_ms"] <= entry["runtime_ms"] <= span["high_ms"])  # type: ignore[index]
         entry["of_median"] = round(entry["runtime_ms"] / span["median_ms"], 4) if inside else None  # type: ignore[index]
+        entry["beside"] = {} if entry["in_usual"] else beside(entry, verdicts)
     by_kind: dict[str, dict[str, int]] = {}
     for entry in verdicts:
         what = "pass" if entry["verdict"] == "pass" else entry["category"] or entry["verdict"]
@@ -291,7 +299,7 @@ def report(
                 for entry in odd],
         "good_verdicts": [
             {name: entry.get(name) for name in ("key", "verdict", "category", "runtime_ms", "speedup_low", "in_usual",
-                                                "of_median", "wall_s", "attempts", "worker")}
+                                                "of_median", "beside", "wall_s", "attempts", "worker")}
             for entry in good
         ],
         "spent_s": _spent(verdicts),
