@@ -135,9 +135,9 @@ def test_large_publishes_can_be_cancelled_at_any_moment(server):
             task = asyncio.create_task(broker.publish(f"n.log.big-{i}", big, timeout_s=30.0))
             for _ in range(i):
                 await asyncio.sleep(0)
-            task.cancel()
+            before_its_end = task.cancel()  # on a slow machine a publish is over after a few turns
             done, _ = await asyncio.wait({task}, timeout=10.0)
-            assert done and task.cancelled()
+            assert done and task.cancelled() is before_its_end
         assert await broker.publish("n.log.after", b"") > 0
         await broker.close()
 
