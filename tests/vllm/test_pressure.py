@@ -1,6 +1,7 @@
 """A cache too small for the sequences that run, and engines that are stopped while they start."""
 
 import asyncio
+import time
 
 import numpy as np
 import psutil
@@ -61,6 +62,14 @@ def test_sequences_that_are_put_back_keep_their_tokens_and_versions(run, small, 
         assert np.abs(completion.logprobs[:head] - reference(first, prompt, ids)[:head]).max() < TOLERANCE
 
 
+def all_gone(others, within_s=30.0):
+    """Whether no core is left but `others`; one that was told to end takes a moment on a busy machine."""
+    end = time.monotonic() + within_s
+    while not cores() <= others and time.monotonic() < end:
+        time.sleep(0.1)
+    return cores() <= others
+
+
 def test_an_engine_that_is_stopped_while_it_starts_again_leaves_no_process(run, small):
     others = cores()
 
@@ -78,7 +87,7 @@ def test_an_engine_that_is_stopped_while_it_starts_again_leaves_no_process(run, 
             await asked
 
     run(play(), timeout_s=120)
-    assert cores() <= others
+    assert all_gone(others)
 
 
 def test_an_engine_that_is_stopped_while_it_warms_up_ends_at_once(run, policies):
@@ -95,7 +104,7 @@ def test_an_engine_that_is_stopped_while_it_warms_up_ends_at_once(run, policies)
                 await starting
 
     run(play(), timeout_s=120)
-    assert cores() <= others
+    assert all_gone(others)
 
 
 def test_weights_that_are_late_get_no_memory_that_newer_ones_use():
