@@ -13,7 +13,7 @@ import torch
 from core.algorithms.denominators import sample_weights
 from core.episodes.samples import Sample
 from core.training import credit
-from core.training.context import most_tokens, part
+from core.training.context_part import most_tokens, part
 from core.training.packing import Packed, pack, plan, refusal
 from core.training.settings import TrainerSettings
 

@@ -14,16 +14,13 @@ is empty (a single token of weight 0).
 import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from core.episodes.samples import Sample
-
-if TYPE_CHECKING:
-    from core.training.context import Split
+from core.training.context import Split
 
 REFUSALS = (
     "longer_than_budget", "empty_completion", "first_token_trained", "non_finite", "columns_differ", "unknown_token",
@@ -135,7 +132,7 @@ class Packed:
     """int32, versions of that policy"""
     sequence: Tensor
     """int64, which of the row's sequences each trained token belongs to"""
-    split: "Split | None" = None
+    split: Split | None = None
     """Of a part of a sequence, that is (`core.training.context`)."""
 
     @property

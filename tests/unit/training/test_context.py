@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from core.episodes.samples import Sample
 from core.training import flash
 from core.training.batch import make_batch
-from core.training.context import Split, attention, attention_backward, most_tokens, part
+from core.training.context import Split, attention, attention_backward
+from core.training.context_part import most_tokens, part
 from core.training.packing import pack
 from core.training.settings import TrainerSettings
 from core.training.trainer import Trainer
