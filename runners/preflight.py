@@ -25,6 +25,7 @@ def check_rest(config: RunConfig, config_path: str) -> None:
     check_tasks(config)
     check_weights(config)
     check_judge(config)
+    check_learner(config)
     check_cards(config)
     for name in ("port", "monitor_port"):
         check_port(getattr(config.bus, name), f"bus.{name}")
@@ -138,6 +139,19 @@ def check_judge(config: RunConfig) -> None:
             f"judge.device_class = {wanted!r}, but this machine has no GPU to judge on: set it to 'cpu' and "
             "judge.speed = 'modelled', or local.evaluators = 0 and start evaluators where there is one"
         )
+
+
+def check_learner(config: RunConfig) -> None:
+    """Under `up` the learner is of this machine: what it would die of at every start is said once."""
+    learner = config.learner
+    if learner.device == "cuda" and not has_gpu():
+        raise UsageError("learner.device = 'cuda', but this machine has no GPU: set it to 'auto' or 'cpu'")
+    for wanted, setting, module, extra in (
+        (learner.lora_rank > 0, f"lora_rank = {learner.lora_rank}", "peft", "lora"),
+        (learner.quantize == "nf4", "quantize = 'nf4'", "bitsandbytes", "qlora"),
+    ):
+        if wanted and importlib.util.find_spec(module) is None:
+            raise UsageError(f"learner.{setting} needs {module}, which is not installed here: make extra-{extra}")
 
 
 def check_cards(config: RunConfig) -> None:
