@@ -20,6 +20,7 @@ COMMANDS = (
     "audit",
     "sft",
     "evaluate",
+    "export",
     "ledger",
     "report",
     "inspect",

@@ -4,7 +4,8 @@ Prints the figures, and with --out writes them with every kernel and its verdict
 seed sample the same way, so two policies compare on equal terms:
 
     kernelmill evaluate --config configs/demo.toml --out before.json
-    kernelmill evaluate --config configs/demo.toml --model runs/demo/checkpoints/... --out after.json
+    kernelmill export runs/demo
+    kernelmill evaluate --config configs/demo.toml --model runs/demo/policy --out after.json
 """
 
 import argparse

@@ -37,7 +37,12 @@ def check_model(config: RunConfig, config_path: str) -> None:
     if path.is_dir():
         missing = [name for name in ("config.json", "tokenizer.json") if not (path / name).exists()]
         if missing:
-            raise UsageError(f"{config_path}: model.path = {config.model.path!r} has no {' and no '.join(missing)}")
+            hint = ""
+            if (path / "manifest.json").exists() and path.parent.name == "checkpoints":
+                hint = f"; `kernelmill export {path.parent.parent}` makes a policy of a checkpoint"
+            raise UsageError(
+                f"{config_path}: model.path = {config.model.path!r} has no {' and no '.join(missing)}{hint}"
+            )
         if not list(path.glob("*.safetensors")):
             raise UsageError(f"{config_path}: model.path = {config.model.path!r} holds no .safetensors weights")
         check_model_files(path, config_path)
