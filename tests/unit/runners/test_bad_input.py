@@ -206,6 +206,9 @@ def test_tasks_that_are_no_text(tmp_path):
         (["tasks", "list", "starter", "--level", "x"], ["--level", "'x'"]),
         (["run", "learnr", "--config", "x"], ["'learnr'", "did you mean learner?"]),
         (["up", "configs/demo.toml", "--dry-rum"], ["kernelmill up: ", "--dry-rum"]),
+        (["up"], ["kernelmill up: ", "required: config ("]),
+        (["run"], ["kernelmill run: ", "required: actor, --config ("]),
+        (["evaluate"], ["kernelmill evaluate: ", "required: --config ("]),
     ],
 )
 def test_words_that_no_command_knows(words, said):
