@@ -35,7 +35,7 @@ from core.checkpoints import store
 from core.flow.chain import Chain, GroupOutcome
 from core.flow.collector import Collector, CollectorState, Group
 from core.record.metrics import batch_metrics
-from core.weights.filesystem import incarnation_folder, retire, version_folder
+from core.weights.filesystem import incarnation_folder, retire, run_root, version_folder
 
 log = structlog.get_logger()
 COMMIT_TIMEOUT_S = 120.0
@@ -261,7 +261,7 @@ class Learner(Actor):
         self._publishing.start(self._hand_over(taken, started))
 
     async def _hand_over(self, taken, started: float) -> None:
-        root = self.config.weights.folder or str(self.folder.weights)
+        root = run_root(self.config.weights.folder, self.config.run.name, self.folder.weights)
         folder = incarnation_folder(root, self._incarnation)
         manifest = await asyncio.to_thread(taken.publish, folder, self.config.weights.keep)
         source = manifest.source

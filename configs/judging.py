@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from configs.section import Section
-from core.evaluation.settings import identity
+from core.evaluation.settings import identity, parse_target
 
 
 class Judge(Section):
@@ -52,6 +52,12 @@ class Judge(Section):
     for each right candidate."""
     cache: bool = True
     """Answer from a verdict that stands for the same key."""
+
+    @model_validator(mode="after")
+    def _target_is_known(self) -> "Judge":
+        if self.target:
+            parse_target(self.target)
+        return self
 
     @model_validator(mode="after")
     def _cards_fit(self) -> "Judge":

@@ -55,15 +55,18 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
         raise ConfigError(f"{path} extends itself: {' -> '.join(str(p.name) for p in (*seen, path))}")
     try:
         if path.suffix == ".json":  # a resolved config, as a run folder holds it
-            return json.loads(path.read_text())
+            resolved = json.loads(path.read_text())
+            if not isinstance(resolved, dict):
+                raise ConfigError(f"{path}: not a config: wanted a JSON object, got {type(resolved).__name__}")
+            return resolved
         with path.open("rb") as file:
             values = tomllib.load(file)
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such config{_nearby(path)}") from None
     except IsADirectoryError:
         raise ConfigError(f"{path} is a folder; name a .toml file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not valid TOML: {error}") from None
+    except (tomllib.TOMLDecodeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not valid {'JSON' if path.suffix == '.json' else 'TOML'}: {error}") from None
     base = values.pop("extends", None)
     if base is None:
         return values

@@ -102,7 +102,8 @@ class Weights(Section):
     learner trains adapters (learner.lora_rank), they alone travel, over the bus, and engines add them to model.path. A
     whole copy still goes to `folder`, beside the next step, for generators that can't use the faster way."""
     folder: str = ""
-    """Where weights are handed over (a shared folder, or /dev/shm on one machine); empty: run folder/weights."""
+    """Where weights are handed over: below folder/run name (a shared folder, or /dev/shm on one machine); empty: run
+    folder/weights."""
     host: str = ""
     """nccl: where generators reach the learner; empty: loopback under `kernelmill up`, else this host's name."""
     ports: tuple[int, int] = (0, 0)

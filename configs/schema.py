@@ -247,6 +247,10 @@ class RunConfig(Section):
                 )
         if self.rollout.temperature == 0:
             raise ValueError("rollout.temperature = 0 can't be trained on: every sample of a group would be the same")
+        if self.rollout.top_k == 1:
+            raise ValueError(
+                "rollout.top_k = 1 can't be trained on: every sample of a group would be the same; 0 takes all tokens"
+            )
         return self
 
     @property

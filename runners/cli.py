@@ -20,6 +20,7 @@ COMMANDS = (
     "audit",
     "sft",
     "evaluate",
+    "export",
     "ledger",
     "report",
     "inspect",
@@ -56,10 +57,18 @@ def main(argv: list[str] | None = None) -> int:
         sys.stderr.close()
         return 0
     except Exception as error:
-        if is_users_fault(error):
-            print(f"kernelmill {args.command}: {error}", file=sys.stderr)
+        cause = first_cause(error)
+        if is_users_fault(cause):
+            print(f"kernelmill {args.command}: {cause}", file=sys.stderr)
             return 2
         raise
+
+
+def first_cause(error: Exception) -> Exception:
+    """What a task group was ended by; a group has nothing to say of its own."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def is_users_fault(error: Exception) -> bool:

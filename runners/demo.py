@@ -22,7 +22,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--json", default="", metavar="FILE", help="write the figures there as JSON")
     parser.add_argument("--folder", default="", help="where the run folder is made (default: runs)")
     parser.add_argument("--config", default=str(RECIPE), help=argparse.SUPPRESS)
-    parser.add_argument("overrides", nargs="*", metavar="section.key=value")
+    parser.add_argument("overrides", nargs="*", default=[], metavar="section.key=value", help="changes to the recipe")
     parser.set_defaults(run=run)
 
 
@@ -123,6 +123,7 @@ def summary(folder: Any, config: Any, wall_s: float) -> dict[str, Any]:
         "steps": len(steps),
         "wall_s": round(wall_s, 1),
         "ledger_balanced": ledger.balanced,
+        "ledger_episodes": ledger.episodes.line(),
         "episodes_per_s": round(ledger.episodes.trained / train_s, 2),
         "versions_published": sum(fact.kind == "weights_published" for fact in facts),
         "staleness_max": max(step.metrics["staleness/max"] for step in steps),
@@ -138,6 +139,7 @@ def _print(figures: dict[str, Any], report: Path) -> None:
     print(f"held-out tasks correct at turn 1   {share('held_out_correct_before')} -> {share('held_out_correct_after')}")
     print(f"failed first turns repaired        {share('held_out_repair_before')} -> {share('held_out_repair_after')}")
     print(f"mean reward of the run             {figures['reward_first']:.2f} -> {figures['reward_last']:.2f}")
-    print(f"ledger                             {'balanced' if figures['ledger_balanced'] else 'NOT balanced'}")
+    balanced = "balanced" if figures["ledger_balanced"] else "NOT balanced"
+    print(f"ledger                             {balanced}: {figures['ledger_episodes']}")
     print(f"time                               {figures['wall_s'] / 60:.1f} minutes")
     print(f"report                             {report}")

@@ -4,7 +4,8 @@ Prints the figures, and with --out writes them with every kernel and its verdict
 seed sample the same way, so two policies compare on equal terms:
 
     kernelmill evaluate --config configs/demo.toml --out before.json
-    kernelmill evaluate --config configs/demo.toml --model runs/demo/checkpoints/... --out after.json
+    kernelmill export runs/demo
+    kernelmill evaluate --config configs/demo.toml --model runs/demo/policy --out after.json
 """
 
 import argparse
@@ -32,7 +33,9 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0, help="of the sampling (default 0)")
     parser.add_argument("--version", type=int, default=0, help="policy version to note in the file (default 0)")
     parser.add_argument("--out", type=Path, help="write figures, kernels and verdicts to this file")
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="overrides, e.g. rollout.threads=2")
+    parser.add_argument(
+        "overrides", nargs="*", default=[], metavar="KEY=VALUE", help="overrides, e.g. rollout.threads=2"
+    )
     parser.set_defaults(run=run)
     return parser
 

@@ -101,11 +101,11 @@ def run(args: argparse.Namespace) -> int:
 
         print(msgspec.json.encode(verdict).decode())
     else:
-        _show(verdict, judge.walls.describe())
+        _show(verdict, judge.walls.describe(), args.backend, texts[1])
     return EXIT[verdict.kind]
 
 
-def _show(verdict: "Verdict", walls: str) -> None:
+def _show(verdict: "Verdict", walls: str, backend: str, candidate: str) -> None:
     from core.evaluation.findings import joined
 
     words = {"pass": "PASS", "fail": "FAIL", "unsupported": "CAN'T TELL", "infra": "NO VERDICT"}
@@ -115,5 +115,7 @@ def _show(verdict: "Verdict", walls: str) -> None:
     if verdict.speedup is not None:
         times = f"{verdict.runtime_ms:.4g} ms against {verdict.baseline_ms:.4g} ms"
         print(f"speedup {verdict.speedup:.3f} ({verdict.speed_kind}), {times}")
+    if verdict.category == "no_kernel" and backend == "triton" and "load_inline" in candidate:
+        print("CUDA C++ is judged with --backend cuda")
     if verdict.screens:
         print(f"noted in the source: {', '.join(verdict.screens)}")

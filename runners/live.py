@@ -27,6 +27,7 @@ HEALTH_STYLES = {
     "failed": "bold red",
     "restarting": "yellow",
     "stopped": "dim",
+    "left": "dim",
 }
 
 
@@ -75,7 +76,8 @@ def _header(state: LiveState, now: float, width: int) -> RenderableType:
     grid.add_column(ratio=1)
     grid.add_column(no_wrap=True, justify="right")
     run = Text.assemble(("kernelmill ", "bold"), (clean(state.name), "bold cyan"))
-    ran = f"{duration(now - state.started_at)} · " if state.started_at is not None else ""
+    until = state.finished_at or now if state.finished else now
+    ran = f"{duration(until - state.started_at)} · " if state.started_at is not None else ""
     steps = Text.assemble(("step ", "dim"), (f"{state.done}/{state.steps_total or '?'}", "bold"), f"  {ran}{left}")
     grid.add_row(
         run, ProgressBar(total=total, completed=state.done, complete_style="cyan", finished_style="green"), steps
@@ -163,6 +165,8 @@ def _actors(state: LiveState, now: float, wide: bool) -> RenderableType:
         return Text("none yet", style="dim")
     for name, actor in sorted(state.actors.items()):
         health = actor.health(now, state.dead_after_s)
+        if state.finished and health in ("late", "silent"):
+            health = "left"  # the recorder leaves last: nobody writes it down
         table.add_row(
             Text(clean(name)),
             Text(health, style=HEALTH_STYLES.get(health, "")),

@@ -63,7 +63,7 @@ class ActorState:
 
     def health(self, now: float, dead_after_s: float) -> str:
         """`ok`, `late` (half of the time after which it counts as dead), `silent`, or the supervisor's word for it."""
-        if self.state in ("restarting", "stopped", "failed"):
+        if self.state in ("restarting", "stopped", "failed", "left"):
             return self.state
         if self.beat_at is None:
             return self.state if self.state == "starting" else "no beat yet"
@@ -84,6 +84,7 @@ class LiveState:
     note: str = ""
     incarnation: int = 0
     finished: bool = False
+    finished_at: float | None = None
     steps: list[tuple[int, float, dict[str, float]]] = field(default_factory=list)
     """(step, at, metrics) of every step that stands."""
     base_step: int = 0
@@ -150,11 +151,12 @@ class LiveState:
             self.incarnation = event["incarnation"]
             self.steps = [step for step in self.steps if step[0] <= number]
             self.base_step = number
-            self.finished = False
+            self.finished, self.finished_at = False, None
         elif kind == "step" and event["incarnation"] >= self.incarnation:
             self.steps.append((number, event.get("at", 0.0), dict(event.get("metrics", {}))))
         elif kind == "finished":
             self.finished = True
+            self.finished_at = event.get("at")
 
     def _begin(self, event: Mapping[str, Any]) -> None:
         """Who looks at a run from outside learns from its first record when it began."""
@@ -200,6 +202,12 @@ class LiveState:
         """Facts that a person wants to see as they happen."""
         self._begin(event)
         kind, data = event["kind"], event.get("data", {})
+        if kind in ("joined", "left") and event.get("actor"):
+            actor = self.actors.setdefault(event["actor"], ActorState(kind=str(data.get("kind", ""))))
+            if kind == "left":  # in order: its silence is no trouble
+                actor.state = "left"
+            elif actor.state == "left":
+                actor.state = "running"
         if kind == "evaluated":
             standing = [one for one in self.heldout if one[0] != data["version"]]
             self.heldout = [*standing, (data["version"], dict(data["figures"]))]

@@ -25,6 +25,7 @@ def check_rest(config: RunConfig, config_path: str) -> None:
     check_tasks(config)
     check_weights(config)
     check_judge(config)
+    check_learner(config)
     check_cards(config)
     for name in ("port", "monitor_port"):
         check_port(getattr(config.bus, name), f"bus.{name}")
@@ -36,7 +37,12 @@ def check_model(config: RunConfig, config_path: str) -> None:
     if path.is_dir():
         missing = [name for name in ("config.json", "tokenizer.json") if not (path / name).exists()]
         if missing:
-            raise UsageError(f"{config_path}: model.path = {config.model.path!r} has no {' and no '.join(missing)}")
+            hint = ""
+            if (path / "manifest.json").exists() and path.parent.name == "checkpoints":
+                hint = f"; `kernelmill export {path.parent.parent}` makes a policy of a checkpoint"
+            raise UsageError(
+                f"{config_path}: model.path = {config.model.path!r} has no {' and no '.join(missing)}{hint}"
+            )
         if not list(path.glob("*.safetensors")):
             raise UsageError(f"{config_path}: model.path = {config.model.path!r} holds no .safetensors weights")
         check_model_files(path, config_path)
@@ -138,6 +144,19 @@ def check_judge(config: RunConfig) -> None:
             f"judge.device_class = {wanted!r}, but this machine has no GPU to judge on: set it to 'cpu' and "
             "judge.speed = 'modelled', or local.evaluators = 0 and start evaluators where there is one"
         )
+
+
+def check_learner(config: RunConfig) -> None:
+    """Under `up` the learner is of this machine: what it would die of at every start is said once."""
+    learner = config.learner
+    if learner.device == "cuda" and not has_gpu():
+        raise UsageError("learner.device = 'cuda', but this machine has no GPU: set it to 'auto' or 'cpu'")
+    for wanted, setting, module, extra in (
+        (learner.lora_rank > 0, f"lora_rank = {learner.lora_rank}", "peft", "lora"),
+        (learner.quantize == "nf4", "quantize = 'nf4'", "bitsandbytes", "qlora"),
+    ):
+        if wanted and importlib.util.find_spec(module) is None:
+            raise UsageError(f"learner.{setting} needs {module}, which is not installed here: make extra-{extra}")
 
 
 def check_cards(config: RunConfig) -> None:

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+_FRAME = re.compile(r"^ *(\| ?)+|^ *\+[-+]+( \d+ -+)?$")
 YOUNG_S = 20.0
 """A death within this time of the start counts towards giving up."""
 
@@ -130,7 +132,8 @@ class Child:
             event = None
         if not isinstance(event, dict):
             event = {"level": "output", "event": text}
-            self._last_line = text
+            # The trace of an exception group is drawn in frames: `  | ` before each line, a rule at the end.
+            self._last_line = _FRAME.sub("", text) or self._last_line
         self._on_line(self.name, event)
 
 

@@ -17,7 +17,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--config", required=True, help="the run's TOML file, the same for every actor")
     parser.add_argument("--name", default="", help="unique name of this actor (default: kind-hostname-pid)")
     parser.add_argument("--run-folder", default="", help=argparse.SUPPRESS)
-    parser.add_argument("overrides", nargs="*", metavar="section.key=value")
+    parser.add_argument("overrides", nargs="*", default=[], metavar="section.key=value", help="changes to the recipe")
     parser.set_defaults(run=run)
 
 

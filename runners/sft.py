@@ -21,7 +21,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[Any]") -> None:
         "--compile", action="store_true", help="compile the model: pays off above some 500 steps on a GPU"
     )
     parser.add_argument("--dry-run", action="store_true", help="print the resolved recipe and leave")
-    parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="changes to the recipe")
+    parser.add_argument("overrides", nargs="*", default=[], metavar="section.key=value", help="changes to the recipe")
     parser.set_defaults(run=run)
 
 

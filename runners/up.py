@@ -11,7 +11,7 @@ from typing import Any
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("up", help="run the whole system on this machine; again: resume")
     parser.add_argument("config", help="a TOML recipe, e.g. configs/demo.toml")
-    parser.add_argument("overrides", nargs="*", metavar="section.key=value")
+    parser.add_argument("overrides", nargs="*", default=[], metavar="section.key=value", help="changes to the recipe")
     parser.add_argument(
         "--dry-run", action="store_true", help="check everything, print the resolved config, start nothing"
     )

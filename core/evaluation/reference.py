@@ -8,6 +8,7 @@ is in draws.py, which sizes in shapes.py, how much work in work.py.
 """
 
 import copy
+import math
 import os
 import random
 from typing import Any
@@ -66,6 +67,9 @@ class Reference:
         self.modes = self._usable_modes()
         self._counted = counted or work.count(self.namespace, name, "cpu")
         self.work: Work = self._counted.work
+        outputs = self._counted.outputs
+        if not self.work.compulsory_bytes or (outputs and not any(map(math.prod, outputs))):
+            raise TaskError(f"task {name}: its outputs have no elements, nothing can be compared")
         self._judged = Variant(number=0, sizes={}, namespace=self.namespace, work=self.work)
         self._sizes = shapes.sizes_of(source, name, profile)
         self._batch_like: frozenset[str] | None = None

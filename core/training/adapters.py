@@ -50,8 +50,9 @@ def add_adapters(lm: Any, settings: TrainerSettings) -> None:
     unknown = sorted(set(settings.lora_targets) - here)
     if unknown:
         raise AdapterError(f"lora_targets name modules that the policy has not: {', '.join(unknown)}")
+    alpha: Any = settings.lora_alpha  # peft's type says int, its code divides: fractions are fine
     config = LoraConfig(
-        r=settings.lora_rank, lora_alpha=settings.lora_alpha, lora_dropout=settings.lora_dropout,
+        r=settings.lora_rank, lora_alpha=alpha, lora_dropout=settings.lora_dropout,
         target_modules=list(settings.lora_targets), bias="none",
     )  # fmt: skip
     with torch.random.fork_rng(devices=[]):

@@ -104,6 +104,12 @@ def retain(folder: Path, *, newest: int, keep: int) -> list[int]:
     return stale
 
 
+def run_root(shared: str, run: str, own: str | Path) -> Path:
+    """Where a run's incarnations publish: `own`, in its folder, or below `shared`, which other runs may name too, since
+    recipes that extend one another do. Their incarnations have the same numbers, and retire each other's folders."""
+    return Path(shared) / run if shared else Path(own)
+
+
 def incarnation_folder(root: str | Path, incarnation: int) -> Path:
     """Where one incarnation of the learner publishes: a version may come again after a rollback, with other weights."""
     return Path(root) / f"i{incarnation:03d}"

@@ -13,6 +13,7 @@ from bus.topology import topology
 from configs.schema import RunConfig
 from core.clock import SystemClock
 from core.run_folder import RunFolder
+from runners.cli import first_cause, is_users_fault
 
 SOURCE = """
 import torch
@@ -82,8 +83,9 @@ def test_degenerate_tasks_are_passed_over_and_draws_are_counted(sampled, tmp_pat
 def test_nothing_but_degenerate_tasks_ends_the_run(sampled):
     with pytest.raises(ExceptionGroup) as caught:
         sampled(["x * 0", "x * 0 + 3"])
-    (error,) = caught.value.exceptions
+    error = first_cause(caught.value)
     assert isinstance(error, GoingNowhere)
+    assert is_users_fault(error)  # one line and exit code 2, no trace: the supervisor does not start it again
     assert str(error).startswith("all 2 training tasks would pay for computing nothing")
 
 

@@ -1,8 +1,11 @@
+import re
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
 from configs.load import ConfigError, load, load_sft
+from configs.schema import RunConfig
 
 RECIPES = sorted((Path(__file__).parents[3] / "configs").glob("*.toml"))
 
@@ -40,6 +43,7 @@ def test_overrides_win_over_the_file_and_the_file_over_its_base(tmp_path):
         ('model.path = "m"\nsampler.group_size = 1', "compares within a group"),
         ('model.path = "m"\njudge.speed = "measured"', "needs a GPU"),
         ('model.path = "m"\nrollout.temperature = 0', "can't be trained on"),
+        ('model.path = "m"\nrollout.top_k = 1', "can't be trained on"),
         ('model.path = "m"\nrun.name = "Has Capitals"', "run.name: String should match pattern"),
         ('model.path = "m"\n[[tasks.train]]\nkind = "folder"', "needs a path"),
         ("model.path = ", "not valid TOML"),
@@ -72,3 +76,34 @@ def test_the_identity_ignores_what_may_differ_between_actors(tmp_path):
     same = load(path, ["rollout.groups_in_flight=2", "judge.workers=7", "learner.ranks=2", "run.steps=7"])
     other = load(path, ["episodes.gamma=0.5"])
     assert load(path).identity_hash() == same.identity_hash() != other.identity_hash()
+
+
+@pytest.mark.parametrize("text", ["", "{bad", "[1]", "3", "null", '{"run": \xff}'])
+def test_a_broken_resolved_config_is_refused_in_one_line(tmp_path, text):
+    path = tmp_path / "config.json"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(ConfigError, match="JSON") as caught:
+        load(path)
+    assert "\n" not in str(caught.value)
+
+
+def numbers(kind, prefix=""):
+    """Dotted names of the fields that hold a float, in all sections."""
+    for name, field in kind.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from numbers(field.annotation, f"{prefix}{name}.")
+        elif field.annotation in (float, float | None):
+            yield prefix + name
+
+
+@pytest.mark.parametrize("name", numbers(RunConfig))
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+def test_no_number_of_a_config_may_be_beyond_all_bounds(name, value):
+    with pytest.raises(ConfigError, match=re.escape(name)):
+        load("configs/demo.toml", [f"{name}={value}"])
+
+
+@pytest.mark.parametrize("target", ["foo", "cuda", "cuda:12", "cuda:x", "hip:90", "sm_90"])
+def test_a_target_that_no_kernel_is_compiled_for_is_refused(target):
+    with pytest.raises(ConfigError, match=r"target .*wanted cuda:"):
+        load("configs/demo.toml", [f"judge.target={target}"])

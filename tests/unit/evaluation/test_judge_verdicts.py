@@ -161,6 +161,9 @@ def test_what_this_tier_can_not_tell_is_not_a_failure(verdict_of: Ask, variant: 
         ("x = 1", "lacks a class Model"),
         (LINEAR.replace("return [8]", "return [8, 8]"), "TypeError"),
         (LINEAR.replace("x * self.scale", "x * torch.rand_like(x)"), "another output at every call"),
+        (LINEAR.replace("torch.randn(4, 8)", "torch.randn(0, 8)"), "no elements"),
+        (LINEAR.replace("return x * self.scale", "return x[:, :0]"), "no elements"),
+        (LINEAR.replace("ones(n)", "ones(0)").replace("torch.randn(4, 8)", "torch.randn(4, 0)"), "no elements"),
     ],
 )
 def test_a_broken_task_is_not_the_candidates_fault(judge: Judge, variant: Variant, source: str, words: str) -> None:

@@ -1,5 +1,6 @@
 """What a person types wrong is answered in one clear line and exit code 2, before anything is started."""
 
+import importlib.util
 import json
 import shutil
 import socket
@@ -8,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from runners.preflight import has_gpu
 
 ROOT = Path(__file__).parents[3]
 GOOD = 'extends = "{root}/configs/demo.toml"\n[run]\nname = "bad-input"\nfolder = "{folder}/runs"\n'
@@ -95,6 +98,24 @@ def test_a_split_that_leaves_no_task(tmp_path):
 def test_an_engine_that_is_not_installed(tmp_path):
     pytest.importorskip("torch")
     refused(kernelmill("up", recipe(tmp_path), "rollout.engine=vllm"), "vllm", "make extra-vllm")
+
+
+@pytest.mark.parametrize(
+    ("override", "module", "said"),
+    [
+        ("learner.lora_rank=4", "peft", "make extra-lora"),
+        ("learner.quantize=nf4", "bitsandbytes", "make extra-qlora"),
+        ("learner.device=cuda", "", "this machine has no GPU"),
+    ],
+)
+def test_a_learner_that_this_machine_can_not_have(tmp_path, override, module, said):
+    """Else it dies of it at each of six starts."""
+    if importlib.util.find_spec(module) if module else has_gpu():
+        pytest.skip(f"this machine has it: {override}")
+    rank = [] if "lora_rank" in override else ["learner.lora_rank=0" if "cuda" in override else "learner.lora_rank=4"]
+    done = kernelmill("up", recipe(tmp_path), override, *rank)
+    refused(done, override.partition("=")[0], said)
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_missing_config(tmp_path):
@@ -185,6 +206,9 @@ def test_tasks_that_are_no_text(tmp_path):
         (["tasks", "list", "starter", "--level", "x"], ["--level", "'x'"]),
         (["run", "learnr", "--config", "x"], ["'learnr'", "did you mean learner?"]),
         (["up", "configs/demo.toml", "--dry-rum"], ["kernelmill up: ", "--dry-rum"]),
+        (["up"], ["kernelmill up: ", "required: config ("]),
+        (["run"], ["kernelmill run: ", "required: actor, --config ("]),
+        (["evaluate"], ["kernelmill evaluate: ", "required: --config ("]),
     ],
 )
 def test_words_that_no_command_knows(words, said):

@@ -1,6 +1,7 @@
 """`up RECIPE --dry-run`: what a recipe needs and this machine lacks is said in one line, and nothing else."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -78,3 +79,13 @@ def test_where_the_card_is_shared_vllm_is_told_its_cache(path):
     own = set(config.rollout.cards)
     shared = not own or bool(own & (learner | set(config.judge.cards)))
     assert (config.rollout.vllm.cache_gb > 0) == shared
+
+
+def test_the_readmes_recipe_is_one_for_its_model(tmp_path):
+    """It extends the demo's, whose lengths and learning rate are for a policy a hundred times smaller."""
+    text = re.search(r"```toml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[1]
+    path = tmp_path / "mine.toml"
+    path.write_text(text.replace('"demo.toml"', f'"{ROOT}/configs/demo.toml"'))
+    config = load(path)
+    assert config.learner.lr <= 1e-5 and config.rollout.max_new_tokens >= 2048 and config.learner.device == "auto"
+    assert config.learner.max_tokens_per_rank >= 3 * config.rollout.max_new_tokens

@@ -101,6 +101,26 @@ def test_health_goes_by_the_age_of_the_last_beat() -> None:
     assert state.actors["a"].health(12.0, 7.0) == "failed"
 
 
+def test_who_left_in_order_is_not_called_silent() -> None:
+    state = LiveState()
+    for name in ("a", "b"):
+        state.feed({"type": "beat", "actor": name, "at": 10.0, "version": 3})
+    state.feed({"type": "fact", "kind": "left", "actor": "a", "at": 10.5, "data": {"kind": "sampler"}})
+    assert [state.actors[name].health(90.0, 7.0) for name in ("a", "b")] == ["left", "silent"]
+    state.feed({"type": "fact", "kind": "joined", "actor": "a", "at": 91.0, "data": {"kind": "sampler"}})
+    state.feed({"type": "beat", "actor": "a", "at": 92.0, "version": 3})
+    assert state.actors["a"].health(93.0, 7.0) == "ok"
+
+
+def test_a_finished_run_looks_the_same_whenever_it_is_looked_at() -> None:
+    state, _ = watched(until_step=-1, steps=20)
+    end = state.steps[-1][1]
+    state.feed({"type": "step", "kind": "finished", "incarnation": state.incarnation, "step": state.done, "at": end})
+    now, later = text(state, end + 60, 80), text(state, end + 7200, 80)
+    assert "silent" not in later and "left" in later
+    assert now.splitlines()[0] == later.splitlines()[0]
+
+
 def test_rates_survive_a_restart() -> None:
     rate = Rate()
     assert rate.per_s(0.0) is None

@@ -5,6 +5,7 @@ import threading
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from core.weights import filesystem
 from core.weights.fingerprint import fingerprint
@@ -96,3 +97,16 @@ def test_a_newer_incarnation_retires_the_older_ones(tmp_path):
     assert filesystem.retire(tmp_path, 12) == [1, 2, 3]
     assert filesystem.retire(tmp_path, 2) == []
     assert [path.name for path in tmp_path.iterdir()] == ["i012"]
+
+
+def test_runs_that_share_a_folder_leave_each_others_weights_alone(tmp_path):
+    """As recipes do that extend one another and inherit weights.folder."""
+    roots = {run: filesystem.run_root(str(tmp_path), run, tmp_path / "own" / run) for run in ("a", "b")}
+    for value, root in enumerate(roots.values()):
+        filesystem.publish(filesystem.incarnation_folder(root, 0), 4, tensors(value))
+    filesystem.publish(filesystem.incarnation_folder(roots["b"], 1), 5, tensors(9))
+    assert filesystem.retire(roots["b"], 1) == [0]
+    kept = filesystem.version_folder(filesystem.incarnation_folder(roots["a"], 0), 4)
+    got = load_file(kept / "model.safetensors")
+    assert all(torch.equal(got[name], tensor) for name, tensor in tensors(0))
+    assert filesystem.run_root("", "a", tmp_path / "own") == tmp_path / "own"
