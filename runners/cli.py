@@ -7,6 +7,7 @@ Each subcommand lives in a module of its own with `add_parser(subparsers)` and `
 import argparse
 import importlib
 import sys
+from typing import Any
 
 from runners.usage import Parser
 
@@ -29,11 +30,22 @@ COMMANDS = (
 """Modules of `runners`, in the order in which help lists them."""
 
 
+class _Version(argparse.Action):
+    """Looked up when it is asked for: every command would wait for it."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from importlib.metadata import version
+
+        print(f"kernelmill {version('kernelmill')}")
+        parser.exit()
+
+
 def parser() -> argparse.ArgumentParser:
     top = Parser(
         prog="kernelmill",
         description="Train language models to write fast GPU kernels by asynchronous multi-turn RL.",
     )
+    top.add_argument("--version", action=_Version, nargs=0, help="show the version and leave")
     subparsers = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name in COMMANDS:
         importlib.import_module(f"runners.{name}").add_parser(subparsers)

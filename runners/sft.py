@@ -21,17 +21,21 @@ def add_parser(subparsers: "argparse._SubParsersAction[Any]") -> None:
         "--compile", action="store_true", help="compile the model: pays off above some 500 steps on a GPU"
     )
     parser.add_argument("--dry-run", action="store_true", help="print the resolved recipe and leave")
+    parser.add_argument("--force", action="store_true", help="replace what is in the recipe's `out`")
     parser.add_argument("overrides", nargs="*", default=[], metavar="section.key=value", help="changes to the recipe")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    from configs.load import load_sft
+    from configs.load import ConfigError, load_sft
 
     config = load_sft(args.config, args.overrides)
     if args.dry_run:
         print(config.model_dump_json(indent=2))
         return 0
+    out = Path(config.out)
+    if not args.force and out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise ConfigError(f"out = {config.out!r} is there already: name another folder (out=FOLDER), or --force")
     summary = _make(config, args.compile)
     print(f"{config.out}: {summary['parameters']:,} parameters, loss {summary['loss_curve'][-1][1]:.4f}")
     return 0

@@ -178,6 +178,7 @@ def test_a_model_folder_whose_files_are_broken(tmp_path, name, content):
         (["evaluate", "--config", "configs/demo.toml", "--out", "/no/such/folder/x.json"], "--out"),
         (["demo", "--folder", "README.md"], "run folder"),
         (["up", "configs/demo.toml", "run.folder=README.md"], "run folder"),
+        (["sft", "--config", "configs/demo-sft.toml", "steps=2"], "is there already"),
     ],
 )
 def test_what_can_not_be_written_is_refused_before_the_work(words, said):

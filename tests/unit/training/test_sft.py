@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from configs.load import ConfigError
 from core.episodes.chat import Chat
 from core.episodes.extract import candidate_of
 from core.episodes.prompts import feedback_message, first_messages
@@ -137,6 +138,10 @@ def test_the_command_makes_a_policy_that_learns(tmp_path):
         model.dtype == torch.bfloat16 and model.config.tie_word_embeddings and chat.end_id == model.config.eos_token_id
     )
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+
+    with pytest.raises(ConfigError, match="is there already"):
+        runner.run(args)
+    assert json.loads((folder / "recipe.json").read_text()) == made
 
     again = parser.parse_args(["sft", "--config", str(recipe), f"model={folder}", f"out={tmp_path}/second", "steps=3"])
     assert runner.run(again) == 0  # goes on from a policy, with its tokenizer
