@@ -152,8 +152,8 @@ def check_learner(config: RunConfig) -> None:
     if learner.device == "cuda" and not has_gpu():
         raise UsageError("learner.device = 'cuda', but this machine has no GPU: set it to 'auto' or 'cpu'")
     for wanted, setting, module, extra in (
+        (learner.quantize == "nf4", "quantize = 'nf4'", "bitsandbytes", "qlora"),  # brings peft as well
         (learner.lora_rank > 0, f"lora_rank = {learner.lora_rank}", "peft", "lora"),
-        (learner.quantize == "nf4", "quantize = 'nf4'", "bitsandbytes", "qlora"),
     ):
         if wanted and importlib.util.find_spec(module) is None:
             raise UsageError(f"learner.{setting} needs {module}, which is not installed here: make extra-{extra}")
