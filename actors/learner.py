@@ -381,6 +381,7 @@ def trainer_settings(config):
         "revision": config.model.revision,
         "dtype": config.model.dtype,
         "seed": config.run.seed,
+        "temperature": config.rollout.temperature,
         "constant_tokens": config.rollout.max_new_tokens,
         "schedule_steps": config.run.steps,
         "credit": config.episodes.credit,

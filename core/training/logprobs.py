@@ -16,7 +16,8 @@ Three ways to reach the same numbers, by what they cost beside the two products 
                             takes their place.
 
 Logits are in the compute type (as they are in the engines), softmax and sums run in float32 whatever it is, and the
-weight's gradient is summed over chunks in float32.
+weight's gradient is summed over chunks in float32. At a temperature T, z above is the logits times 1 / T (`scale`), and
+the gradient for the logits has the same factor.
 """
 
 from collections.abc import Callable
@@ -51,13 +52,13 @@ def chunks(tokens: int, most: int) -> list[slice]:
 
 
 def _statistics(
-    z: Tensor, targets: Tensor, logprobs: Tensor, lse: Tensor, entropies: Tensor, want_entropy: bool
+    z: Tensor, targets: Tensor, logprobs: Tensor, lse: Tensor, entropies: Tensor, want_entropy: bool, scale: float
 ) -> None:
     kernels = _kernels(z)
     if kernels is not None:
-        kernels.statistics(z, targets, logprobs, lse, entropies, want_entropy)
+        kernels.statistics(z, targets, logprobs, lse, entropies, want_entropy, scale)
         return
-    wide = z.float()
+    wide = z.float() * scale
     lse.copy_(torch.logsumexp(wide, dim=-1))
     logprobs.copy_(wide.gather(1, targets[:, None])[:, 0] - lse)
     if want_entropy:
@@ -66,19 +67,19 @@ def _statistics(
 
 
 def _gradient_(z: Tensor, targets: Tensor, lse: Tensor, entropies: Tensor, grad_logprobs: Tensor,
-               grad_entropies: Tensor | None) -> Tensor:  # fmt: skip
+               grad_entropies: Tensor | None, scale: float) -> Tensor:  # fmt: skip
     """The gradient for `z`, in its dtype; its storage may be used up for it."""
     kernels = _kernels(z)
     if kernels is not None:
-        return kernels.gradient_(z, targets, lse, entropies, grad_logprobs, grad_entropies)
-    logp = z.float() - lse[:, None]
+        return kernels.gradient_(z, targets, lse, entropies, grad_logprobs, grad_entropies, scale)
+    logp = z.float() * scale - lse[:, None]
     out = logp.exp()
     if grad_entropies is None:
         out *= -grad_logprobs[:, None]
     else:
         out *= -(grad_logprobs[:, None] + grad_entropies[:, None] * (logp + entropies[:, None]))
     out.scatter_add_(1, targets[:, None], grad_logprobs[:, None])
-    return out.to(z.dtype)
+    return (out * scale).to(z.dtype)
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
@@ -109,20 +110,21 @@ class _Gradients:
 class _ChunkedHead(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, chunk: int, want_entropy: bool, cache_bytes: int
-    ) -> tuple[Tensor, Tensor]:
+        ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, chunk: int, want_entropy: bool, cache_bytes: int,
+        scale: float,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         logprobs = torch.empty(hidden.shape[0], dtype=torch.float32, device=hidden.device)
         entropies = torch.zeros_like(logprobs)
         lse = torch.empty_like(logprobs)
         kept: list[Tensor] = []
         for rows in chunks(hidden.shape[0], chunk):
             z = hidden[rows] @ weight.t()
-            _statistics(z, targets[rows], logprobs[rows], lse[rows], entropies[rows], want_entropy)
+            _statistics(z, targets[rows], logprobs[rows], lse[rows], entropies[rows], want_entropy, scale)
             cache_bytes -= z.nbytes
             if cache_bytes >= 0:
                 kept.append(z)
         ctx.save_for_backward(hidden, weight, targets, lse, entropies)
-        ctx.kept, ctx.chunk, ctx.want_entropy = kept, chunk, want_entropy
+        ctx.kept, ctx.chunk, ctx.want_entropy, ctx.scale = kept, chunk, want_entropy, scale
         if not want_entropy:
             ctx.mark_non_differentiable(entropies)
         return logprobs, entropies
@@ -137,17 +139,18 @@ class _ChunkedHead(torch.autograd.Function):
             if i < len(kept):
                 kept[i] = z.new_empty(0)
             ge = grad_entropies[rows] if ctx.want_entropy else None
-            out.add(rows, _gradient_(z, targets[rows], lse[rows], entropies[rows], grad_logprobs[rows], ge))
+            gl = grad_logprobs[rows]
+            out.add(rows, _gradient_(z, targets[rows], lse[rows], entropies[rows], gl, ge, ctx.scale))
             del z
         grad_weight = None if out.weight is None else out.weight.to(weight.dtype)
-        return out.hidden, grad_weight, None, None, None, None
+        return out.hidden, grad_weight, None, None, None, None, None
 
 
 class _FusedLoss(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, token_loss: TokenLoss, chunk: int,
-        want_entropy: bool,
+        want_entropy: bool, scale: float,
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
         logprobs = torch.empty(hidden.shape[0], dtype=torch.float32, device=hidden.device)
         entropies = torch.zeros_like(logprobs)
@@ -156,7 +159,7 @@ class _FusedLoss(torch.autograd.Function):
         out = _Gradients(hidden, weight, *ctx.needs_input_grad[:2])
         for rows in chunks(hidden.shape[0], chunk):
             z = hidden[rows] @ weight.t()
-            _statistics(z, targets[rows], logprobs[rows], lse[rows], entropies[rows], want_entropy)
+            _statistics(z, targets[rows], logprobs[rows], lse[rows], entropies[rows], want_entropy, scale)
             with torch.enable_grad():
                 lp = logprobs[rows].detach().requires_grad_()
                 ent = entropies[rows].detach().requires_grad_(want_entropy)
@@ -165,7 +168,8 @@ class _FusedLoss(torch.autograd.Function):
                     part, (lp, ent) if want_entropy else (lp, lp), allow_unused=True, materialize_grads=True
                 )
             loss += part.detach()
-            out.add(rows, _gradient_(z, targets[rows], lse[rows], entropies[rows], gl, ge if want_entropy else None))
+            slope = ge if want_entropy else None
+            out.add(rows, _gradient_(z, targets[rows], lse[rows], entropies[rows], gl, slope, scale))
             del z
         ctx.save_for_backward(out.hidden, None if out.weight is None else out.weight.to(weight.dtype))
         ctx.mark_non_differentiable(logprobs, entropies)
@@ -174,10 +178,10 @@ class _FusedLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor, *unused: Any) -> tuple[Tensor | None, ...]:
         grads = [None if g is None else g * grad_loss.to(g.dtype) for g in ctx.saved_tensors]
-        return grads[0], grads[1], None, None, None, None
+        return grads[0], grads[1], None, None, None, None, None
 
 
-def _check(hidden: Tensor, weight: Tensor, targets: Tensor, chunk_tokens: int) -> None:
+def _check(hidden: Tensor, weight: Tensor, targets: Tensor, chunk_tokens: int, temperature: float) -> None:
     if hidden.ndim != 2 or weight.ndim != 2 or hidden.shape[1] != weight.shape[1]:
         raise ValueError(f"hidden [tokens, width] and weight [vocab, width], got {hidden.shape} and {weight.shape}")
     if targets.shape != hidden.shape[:1]:
@@ -186,6 +190,8 @@ def _check(hidden: Tensor, weight: Tensor, targets: Tensor, chunk_tokens: int) -
         raise ValueError(f"hidden is {hidden.dtype} and weight {weight.dtype}: they must be of one type")
     if chunk_tokens < 1:
         raise ValueError(f"chunk_tokens must be at least 1, got {chunk_tokens}")
+    if not temperature > 0:
+        raise ValueError(f"temperature must be above 0, got {temperature}")
 
 
 def chunked_logprobs(
@@ -196,19 +202,21 @@ def chunked_logprobs(
     chunk_tokens: int = CHUNK_TOKENS,
     want_entropy: bool = True,
     cache_gib: float = 0.0,
+    temperature: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """Log-prob of `targets` and entropy of the distribution at every position, through the head `hidden @ weightᵀ`.
 
     hidden: floating [tokens, width]. weight: same dtype [vocab, width]. targets: int64 [tokens], in [0, vocab).
     want_entropy: False returns zeros for the entropies, without gradient, and is cheaper.
     cache_gib: logits of so many GiB may be kept for the backward pass, instead of making them again.
+    temperature: that of the distribution, softmax(logits / temperature).
 
     Returns (logprobs float32 [tokens], entropies float32 [tokens], in nats), both with gradient.
     Raises ValueError for shapes or types that don't fit.
     """
-    _check(hidden, weight, targets, chunk_tokens)
+    _check(hidden, weight, targets, chunk_tokens, temperature)
     cache_bytes = int(cache_gib * 2**30) if torch.is_grad_enabled() else 0
-    return _ChunkedHead.apply(hidden, weight, targets, chunk_tokens, want_entropy, cache_bytes)
+    return _ChunkedHead.apply(hidden, weight, targets, chunk_tokens, want_entropy, cache_bytes, 1 / temperature)
 
 
 def fused_loss(
@@ -219,6 +227,7 @@ def fused_loss(
     *,
     chunk_tokens: int = CHUNK_TOKENS,
     want_entropy: bool = True,
+    temperature: float = 1.0,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The loss Σ token_loss over all rows, its gradients made in the same pass that makes the log-probs.
 
@@ -228,5 +237,5 @@ def fused_loss(
 
     Returns (loss float32 scalar with gradient for hidden and weight, logprobs, entropies: float32 [tokens], without).
     """
-    _check(hidden, weight, targets, chunk_tokens)
-    return _FusedLoss.apply(hidden, weight, targets, token_loss, chunk_tokens, want_entropy)
+    _check(hidden, weight, targets, chunk_tokens, temperature)
+    return _FusedLoss.apply(hidden, weight, targets, token_loss, chunk_tokens, want_entropy, 1 / temperature)

@@ -43,6 +43,7 @@ class PolicyModel(nn.Module):
         self.attention = "auto"
         self.chunk_tokens = CHUNK_TOKENS
         self.cache_gib = 0.0
+        self.temperature = 1.0
         self.masters: Masters | None = None
 
     def hidden(self, packed: Packed) -> Tensor:
@@ -66,11 +67,12 @@ class PolicyModel(nn.Module):
         weight = self.lm.lm_head.weight
         if token_loss is not None:
             return fused_loss(
-                hidden, weight, packed.targets, token_loss, chunk_tokens=self.chunk_tokens, want_entropy=want_entropy
-            )
+                hidden, weight, packed.targets, token_loss, chunk_tokens=self.chunk_tokens, want_entropy=want_entropy,
+                temperature=self.temperature,
+            )  # fmt: skip
         return chunked_logprobs(
             hidden, weight, packed.targets, chunk_tokens=self.chunk_tokens, want_entropy=want_entropy,
-            cache_gib=self.cache_gib,
+            cache_gib=self.cache_gib, temperature=self.temperature,
         )  # fmt: skip
 
     @property

@@ -38,6 +38,8 @@ class TrainerSettings(msgspec.Struct, frozen=True, kw_only=True):
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
     """Compute type, and the type of published weights; master weights and optimizer are float32."""
     seed: int = 0
+    temperature: float = 1.0
+    """`rollout.temperature`: log-probs, entropies and KL are of the distribution that was sampled from."""
     constant_tokens: int = 0
     """Tokens that a turn may generate: for `denominator = "constant"` and the overlong penalty."""
     schedule_steps: int = 0

@@ -114,7 +114,7 @@ class Trainer:
             joined=settings.join_products,
         )
         model.attention, model.chunk_tokens = settings.attention, settings.head_chunk_tokens
-        model.cache_gib = settings.head_cache_gib
+        model.cache_gib, model.temperature = settings.head_cache_gib, settings.temperature
         return model
 
     # One step -------------------------------------------------------------------------------------------------------

@@ -18,8 +18,8 @@ def case(tokens, vocab, seed=0, width=16):
     return hidden, weight, torch.randint(vocab, (tokens,), generator=g), torch.randn(2, tokens, generator=g)
 
 
-def dense(hidden, weight, targets):
-    logp = torch.log_softmax((hidden @ weight.t()).double(), -1)
+def dense(hidden, weight, targets, temperature=1.0):
+    logp = torch.log_softmax((hidden @ weight.t()).double() / temperature, -1)
     return logp.gather(1, targets[:, None])[:, 0], -(logp.exp() * logp).sum(-1)
 
 
@@ -30,9 +30,10 @@ def clipped(lp, old, advantage):
 
 @pytest.mark.parametrize(("tokens", "vocab", "chunk"), [(130, 50, 64), (3, 151936, 2), (5, 11, 100), (1, 7, 1)])
 @pytest.mark.parametrize("entropy_coef", [0.0, 0.3])
-def test_fused_loss_equals_dense(tokens, vocab, chunk, entropy_coef):
+@pytest.mark.parametrize("temperature", [1.0, 0.6, 1.7])
+def test_fused_loss_equals_dense(tokens, vocab, chunk, entropy_coef, temperature):
     hidden, weight, targets, (shift, advantage) = case(tokens, vocab)
-    want_lp, want_ent = dense(hidden, weight, targets)
+    want_lp, want_ent = dense(hidden, weight, targets, temperature)
     old = (want_lp.detach() + 0.3 * shift).float()
     want = (clipped(want_lp, old, advantage) - entropy_coef * want_ent).sum()
     want_grads = torch.autograd.grad(0.5 * want, (hidden, weight))
@@ -41,7 +42,7 @@ def test_fused_loss_equals_dense(tokens, vocab, chunk, entropy_coef):
         per_token = clipped(lp, old[rows], advantage[rows])
         return (per_token - entropy_coef * ent if entropy_coef else per_token).sum()
 
-    loss, lp, ent = fused_loss(hidden, weight, targets, loss_of, chunk_tokens=chunk)
+    loss, lp, ent = fused_loss(hidden, weight, targets, loss_of, chunk_tokens=chunk, temperature=temperature)
     grads = torch.autograd.grad(0.5 * loss, (hidden, weight))
     assert not lp.requires_grad and not ent.requires_grad
     for got, wanted in zip((loss, lp, ent, *grads), (want, want_lp, want_ent, *want_grads), strict=True):
@@ -49,11 +50,14 @@ def test_fused_loss_equals_dense(tokens, vocab, chunk, entropy_coef):
 
 
 @pytest.mark.parametrize("cache_gib", [0.0, 1.5 * 64 * 50 * 4 / 2**30, 1.0])
-def test_kept_logits_change_nothing_and_a_second_backward_is_right(cache_gib):
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_kept_logits_change_nothing_and_a_second_backward_is_right(cache_gib, temperature):
     hidden, weight, targets, (a, b) = case(190, 50)
-    lp, ent = chunked_logprobs(hidden, weight, targets, chunk_tokens=64, cache_gib=cache_gib)
+    lp, ent = chunked_logprobs(
+        hidden, weight, targets, chunk_tokens=64, cache_gib=cache_gib, temperature=temperature
+    )  # fmt: skip
     loss = (a * lp + b * ent).sum()
-    want_lp, want_ent = dense(hidden, weight, targets)
+    want_lp, want_ent = dense(hidden, weight, targets, temperature)
     want = torch.autograd.grad((a * want_lp + b * want_ent).sum(), (hidden, weight))
     for _ in range(2):
         got = torch.autograd.grad(loss, (hidden, weight), retain_graph=True)
@@ -99,6 +103,8 @@ def test_no_tokens_and_wrong_shapes():
         chunked_logprobs(hidden.double(), weight, targets)
     with pytest.raises(ValueError, match="chunk_tokens"):
         chunked_logprobs(hidden, weight, targets, chunk_tokens=0)
+    with pytest.raises(ValueError, match="temperature"):
+        chunked_logprobs(hidden, weight, targets, temperature=0.0)
 
 
 @pytest.mark.parametrize(("tokens", "most"), [(0, 4), (1, 4), (16385, 2048), (130, 64), (64, 64), (65, 64), (7, 3)])
@@ -111,19 +117,19 @@ INTERPRETED = """
 import torch
 from core.training import head_kernels, logprobs
 g = torch.Generator().manual_seed(0)
-for rows, vocab in ((3, 5000), (2, 4096), (1, 17)):
+for rows, vocab, factor in ((3, 5000, 1.0), (2, 4096, 0.7), (1, 17, 1.6), (3, 4099, 1 / 0.6)):
     z = torch.randn(rows, vocab, generator=g) * 4
     z[0] += 60.0
     targets = torch.randint(vocab, (rows,), generator=g)
     got, want = [[torch.zeros(rows) for _ in range(3)] for _ in range(2)]
-    head_kernels.statistics(z, targets, *got, True)
-    logprobs._statistics(z, targets, *want, True)
+    head_kernels.statistics(z, targets, *got, True, factor)
+    logprobs._statistics(z, targets, *want, True, factor)
     for a, b in zip(got, want):
         torch.testing.assert_close(a, b, atol=2e-5, rtol=1e-5)
     gl, ge = torch.randn(2, rows, generator=g)
     for slope in (None, ge):
-        b = logprobs._gradient_(z.clone(), targets, want[1], want[2], gl, slope)
-        a = head_kernels.gradient_(z.clone(), targets, want[1], want[2], gl, slope)
+        b = logprobs._gradient_(z.clone(), targets, want[1], want[2], gl, slope, factor)
+        a = head_kernels.gradient_(z.clone(), targets, want[1], want[2], gl, slope, factor)
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
 z = torch.randn(2, 50, generator=g)
 z[1, 3] = torch.nan

@@ -37,9 +37,9 @@ def dense_loss(model, reference, samples, s):
         alike = min(mates) == max(mates)  # so is a group of one
         adv = 0.0 if alike else (sample.ret - sum(mates) / n) * n / (n - 1)
         ids = torch.tensor(sample.ids.astype(np.int64))[None]
-        logp = torch.log_softmax(model(ids).logits[0], -1)
+        logp = torch.log_softmax(model(ids).logits[0] / s.temperature, -1)
         with torch.no_grad():
-            logref = torch.log_softmax(reference(ids).logits[0], -1)
+            logref = torch.log_softmax(reference(ids).logits[0] / s.temperature, -1)
         for t in np.flatnonzero(sample.mask):
             row, y = logp[t - 1], int(sample.ids[t])
             mu = float(sample.logprobs[t])
@@ -54,11 +54,13 @@ def dense_loss(model, reference, samples, s):
     return torch.stack(totals).sum() / len(totals)
 
 
-@pytest.mark.parametrize("proximal", ["recompute", "behaviour"])
-def test_step_equals_the_dense_float64_loss(policy_folder, proximal):
+@pytest.mark.parametrize(("proximal", "temperature"), [("recompute", 1.0), ("behaviour", 1.0), ("behaviour", 0.7)])
+def test_step_equals_the_dense_float64_loss(policy_folder, proximal, temperature):
     from transformers import AutoModelForCausalLM
 
-    settings = settings_for(policy_folder, kl_coef=0.3, entropy_coef=0.02, proximal=proximal)
+    settings = settings_for(
+        policy_folder, kl_coef=0.3, entropy_coef=0.02, proximal=proximal, temperature=temperature
+    )  # fmt: skip
     trainer = Trainer(settings)
     with torch.no_grad():  # away from the reference
         for parameter in trainer.model.parameters():
