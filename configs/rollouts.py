@@ -45,10 +45,11 @@ class Rollout(Section):
     name; empty: whatever the process sees. The learner takes the first ones."""
     max_new_tokens: int = Field(default=4096, ge=1)
     temperature: float = Field(default=1.0, ge=0)
+    """The learner scores at it as well: log-probs, entropies and KL are of the distribution that is sampled from."""
     top_p: float = Field(default=1.0, gt=0, le=1)
     top_k: int = Field(default=0, ge=0)
     """Draw from this many most probable tokens alone, of which top_p then takes its share; 0: all. Either cuts tokens
-    off that the policy could have sampled; log-probs are those of what is left."""
+    off that the policy could have sampled; log-probs are those of what is left, which the learner's are not."""
     groups_in_flight: int = Field(default=8, ge=1)
     """Groups that one generator plays at once."""
     batch_rows: int = Field(default=64, ge=1)
