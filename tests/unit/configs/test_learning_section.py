@@ -6,7 +6,7 @@ from actors.learner import trainer_settings
 from configs.schema import RunConfig
 from core.training.settings import TrainerSettings
 
-ELSEWHERE = {"model", "revision", "dtype", "seed", "constant_tokens", "schedule_steps", "credit"}
+ELSEWHERE = {"model", "revision", "dtype", "seed", "constant_tokens", "schedule_steps", "credit", "temperature"}
 """What other tables of the config say."""
 
 
@@ -18,6 +18,12 @@ def test_every_setting_of_the_trainer_can_be_set():
     learner = set(type(config().learner).model_fields)
     assert set(TrainerSettings.__struct_fields__) - ELSEWHERE == learner
     assert trainer_settings(config(collective_timeout_s=45.0)).collective_timeout_s == 45.0
+
+
+def test_the_trainer_learns_the_temperature_of_the_rollouts():
+    chosen = config()
+    rollout = chosen.rollout.model_copy(update={"temperature": 0.8})
+    assert trainer_settings(chosen.model_copy(update={"rollout": rollout})).temperature == 0.8
 
 
 @pytest.mark.parametrize("value", [0, -1.0])
