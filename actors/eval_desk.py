@@ -48,6 +48,16 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
         return self.alive and self.sound and self.busy < self.workers
 
 
+class Judgement(msgspec.Struct, frozen=True, kw_only=True):
+    """A terminal verdict and where it is from."""
+
+    verdict: Verdict
+    evaluator: str
+    """Who judged."""
+    stood: bool = False
+    """It was there before it was asked for: nothing was judged."""
+
+
 class Judging(Protocol):
     """Those who judge: the evaluators of a run, or a pool in this process."""
 
@@ -57,9 +67,9 @@ class Judging(Protocol):
         """The candidate key of one attempt; attempt 0 has the key that everybody else uses."""
         ...
 
-    async def verdict(self, task: Task, candidate: str, key: str, preferred: int | None) -> tuple[Verdict, str]:
-        """(the terminal verdict, who judged). `preferred` is a device's number; one that is not there is no wish.
-        Raises TimeoutError when none comes in time."""
+    async def verdict(self, task: Task, candidate: str, key: str, preferred: int | None) -> Judgement:
+        """`preferred` is a device's number; one that is not there is no wish. Raises TimeoutError when no verdict comes
+        in time."""
         ...
 
     async def probe(self, number: int) -> dict[str, Any]:
@@ -97,9 +107,11 @@ class Desk:
         self.taken = 0
         """Requests in hand."""
         self.counts: Counter[tuple[str, str]] = Counter()
-        """(kind, category) -> verdicts that came for this desk; requests that shared one count once."""
+        """(kind, category) -> verdicts that were judged for this desk; requests that shared one count once."""
+        self.stood: Counter[tuple[str, str]] = Counter()
+        """The same for those that stood already; requests that asked at the same time count once."""
         self._clock = clock
-        self._judgings: dict[str, asyncio.Task[tuple[Verdict, str]]] = {}
+        self._judgings: dict[str, asyncio.Task[Judgement]] = {}
         self._infra: OrderedDict[str, _Infra] = OrderedDict()
         self._wall_s = 1.0
         self.empty = asyncio.Event()
@@ -138,23 +150,22 @@ class Desk:
             judging = self._judgings[key] = asyncio.create_task(
                 self._judge(task, candidate, first, key, request.preferred_device)
             )
-        verdict, evaluator = await asyncio.shield(judging)
-        return answer(verdict, request, terms, evaluator=evaluator)
+        found = await asyncio.shield(judging)
+        return answer(found.verdict, request, terms, evaluator=found.evaluator)
 
-    async def _judge(
-        self, task: Task, candidate: str, first: str, key: str, preferred: int | None
-    ) -> tuple[Verdict, str]:
+    async def _judge(self, task: Task, candidate: str, first: str, key: str, preferred: int | None) -> Judgement:
         try:
-            verdict, evaluator = await self.judging.verdict(task, candidate, key, preferred)
+            found = await self.judging.verdict(task, candidate, key, preferred)
         finally:
             del self._judgings[key]
-        self.counts[verdict.kind, verdict.category] += 1
+        verdict = found.verdict
+        (self.stood if found.stood else self.counts)[verdict.kind, verdict.category] += 1
         if verdict.kind == "infra" and verdict.category != BAD_REFERENCE:
             known = self._infra.pop(first, None)
             attempts = known.attempts + 1 if known else 1
-            self._infra[first] = _Infra(attempts, self._clock.monotonic(), verdict, evaluator)
+            self._infra[first] = _Infra(attempts, self._clock.monotonic(), verdict, found.evaluator)
             if len(self._infra) > _REMEMBERED:
                 self._infra.popitem(last=False)
         else:
             self._wall_s += 0.1 * (verdict.wall_s - self._wall_s)
-        return verdict, evaluator
+        return found

@@ -167,8 +167,12 @@ def prometheus(desk: Desk, book: FaultBook, statuses: Counter[tuple[str, int]], 
     metric("answers_total", "counter", "Answers to /eval and lines of /eval_batch.", answered)
     took = {f'{{path="{path}"}}': value for path, value in seconds.items()}
     metric("answer_seconds_total", "counter", "Seconds from request to answer, together.", took)
-    verdicts = {f'{{kind="{kind}",category="{what}"}}': float(count) for (kind, what), count in desk.counts.items()}
-    metric("verdicts_total", "counter", "Verdicts that came, shared ones once.", verdicts)
+    for name, meaning, counts in (
+        ("verdicts_total", "Verdicts judged for requests, once each however many share it.", desk.counts),
+        ("verdicts_cached_total", "Verdicts that stood already when they were asked for.", desk.stood),
+    ):
+        by_kind = {f'{{kind="{kind}",category="{what}"}}': float(count) for (kind, what), count in counts.items()}
+        metric(name, "counter", meaning, by_kind)
     faults = {f'{{evaluator="{name}"}}': float(book.faults(number)) for number, name in enumerate(book.names)}
     metric("faults", "gauge", "Faults per evaluator since the last reset.", faults)
     metric("requests", "gauge", "Requests in hand.", {"": desk.taken})

@@ -19,7 +19,7 @@ import structlog
 from actors import gpu_calls, preference
 from actors.actor import Actor
 from actors.eval_api import Terms
-from actors.eval_desk import Desk, Device
+from actors.eval_desk import Desk, Device, Judgement
 from actors.eval_http import EvalServer, listen
 from actors.evaluator import judge_settings
 from actors.fault_book import FaultBook
@@ -29,7 +29,6 @@ from bus.run_bus import RunBus
 from configs.schema import RunConfig
 from core.clock import Clock
 from core.evaluation.gpu.condition import read_gauges
-from core.evaluation.verdict import Verdict
 from core.evaluation.waits import longest_s
 from core.identity import candidate_key
 from core.tasks.task import Task
@@ -65,7 +64,9 @@ class RunJudging:
         settings = {**self._settings, "attempt": attempt} if attempt else self._settings
         return candidate_key(task.source, candidate, settings, self.terms.device_class)
 
-    async def verdict(self, task: Task, candidate: str, key: str, preferred: int | None) -> tuple[Verdict, str]:
+    async def verdict(self, task: Task, candidate: str, key: str, preferred: int | None) -> Judgement:
+        if (standing := await self._bus.standing_verdict(key)) is not None:
+            return Judgement(verdict=standing.verdict, evaluator=standing.evaluator, stood=True)
         names = self._book.names
         wish = names[preferred] if preferred is not None and 0 <= preferred < len(names) else ""
         evaluation = Evaluation(
@@ -79,7 +80,7 @@ class RunJudging:
             asked_at=self._clock.now(),
         )
         judged = await self._bus.judged(evaluation, timeout_s=self._timeout_s)
-        return judged.verdict, judged.evaluator
+        return Judgement(verdict=judged.verdict, evaluator=judged.evaluator)
 
     async def probe(self, number: int) -> dict[str, Any]:
         name = self._book.names[number]

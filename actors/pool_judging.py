@@ -5,7 +5,7 @@ from collections import OrderedDict
 from typing import Any
 
 from actors.eval_api import Terms
-from actors.eval_desk import Device
+from actors.eval_desk import Device, Judgement
 from actors.fault_book import FaultBook
 from actors.gpu_calls import GpuReport, used_by
 from core.evaluation.gpu.condition import read_gauges
@@ -69,19 +69,19 @@ class PoolJudging:
     async def probe(self, number: int) -> dict[str, Any]:
         return await self._gpus.probe()
 
-    async def verdict(self, task: Task, candidate: str, key: str, preferred: int | None) -> tuple[Verdict, str]:
+    async def verdict(self, task: Task, candidate: str, key: str, preferred: int | None) -> Judgement:
         """There is one device here, so a preference has nothing to choose. A judging that takes too long goes on
         without whoever waited: cancelling it would cost its worker."""
         known = self._verdicts.get(key)
         if known is not None:
-            return known, NAME
+            return Judgement(verdict=known, evaluator=NAME, stood=True)
         judging = self._judgings.get(key)
         if judging is None:
             judging = self._judgings[key] = asyncio.create_task(self._judge(task, candidate, key))
         done, _ = await asyncio.wait({judging}, timeout=self._timeout_s)
         if not done:
             raise TimeoutError(f"waited {self._timeout_s:.0f} s for a free worker and its verdict")
-        return judging.result(), NAME
+        return Judgement(verdict=judging.result(), evaluator=NAME)
 
     async def _judge(self, task: Task, candidate: str, key: str) -> Verdict:
         try:

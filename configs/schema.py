@@ -224,6 +224,11 @@ class RunConfig(Section):
                 f"learner.overlong_buffer_tokens = {self.learner.overlong_buffer_tokens} must be at most "
                 f"rollout.max_new_tokens = {self.rollout.max_new_tokens}"
             )
+        if 0 < self.model.context_tokens <= self.rollout.max_new_tokens:
+            raise ValueError(
+                f"model.context_tokens = {self.model.context_tokens} holds prompt and answer, so it must be more than "
+                f"rollout.max_new_tokens = {self.rollout.max_new_tokens}; 0 takes the model's own limit"
+            )
         if 0 < self.sampler.window < self.sampler.groups_per_step:
             raise ValueError(
                 f"sampler.window = {self.sampler.window} is below groups_per_step = {self.sampler.groups_per_step}"

@@ -15,7 +15,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         description="Write a checkpoint's policy as a Hugging Face folder (config, tokenizer, safetensors) that "
         "transformers, vLLM and `kernelmill evaluate --model` load, adapters added in. Works at any moment of a run.",
     )
-    parser.add_argument("run_folder", help="the run's folder, e.g. runs/demo")
+    parser.add_argument("run_folder", help="the run's folder (runs/demo), or its name in runs/ (demo)")
     parser.add_argument("--step", type=int, default=0, metavar="N", help="checkpoint to take (default: the newest)")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="where to (default: policy/ in the run's folder)")
     parser.add_argument(

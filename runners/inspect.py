@@ -12,19 +12,23 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from runners.usage import not_negative
+
 POLL_S = 0.5
 LEDGER_EVERY_S = 10.0
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     tail = subparsers.add_parser("tail", help="show what happens in a run, line by line")
-    tail.add_argument("run_folder", help="the run's folder, e.g. runs/demo")
-    tail.add_argument("-n", "--lines", type=int, default=20, help="lines of the past to begin with (default 20)")
+    tail.add_argument("run_folder", help="the run's folder (runs/demo), or its name in runs/ (demo)")
+    tail.add_argument(
+        "-n", "--lines", type=not_negative, default=20, help="lines of the past to begin with (default 20)"
+    )
     tail.add_argument("--kind", action="append", help="only facts of this kind, or `step`; may be given several times")
     tail.add_argument("--no-follow", action="store_true", help="stop after what is there")
     tail.set_defaults(run=run_tail)
     top = subparsers.add_parser("top", help="show a run's live picture in this terminal")
-    top.add_argument("run_folder", help="the run's folder, e.g. runs/demo")
+    top.add_argument("run_folder", help="the run's folder (runs/demo), or its name in runs/ (demo)")
     top.add_argument("--once", action="store_true", help="print one picture and stop")
     top.set_defaults(run=run_top)
 

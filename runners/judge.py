@@ -4,14 +4,22 @@ Exit code 0 pass, 1 fail, 2 trouble on our side or bad usage, 3 this tier can't 
 """
 
 import argparse
+import contextlib
 import sys
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from core.evaluation.settings import JudgeSettings
+    from core.evaluation.tiers import AnyJudge
     from core.evaluation.verdict import Verdict
 
 EXIT = {"pass": 0, "fail": 1, "infra": 2, "unsupported": 3}
+TOLD_AFTER_S = 5.0
+"""What takes longer is named on stderr."""
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
@@ -93,7 +101,8 @@ def run(args: argparse.Namespace) -> int:
         return 2
     try:
         judge.start()
-        verdict = judge.judge(task, texts[1], key)
+        with _waits_told(judge, settings):
+            verdict = judge.judge(task, texts[1], key)
     finally:
         judge.stop()
     if args.json:
@@ -103,6 +112,35 @@ def run(args: argparse.Namespace) -> int:
     else:
         _show(verdict, judge.walls.describe(), args.backend, texts[1])
     return EXIT[verdict.kind]
+
+
+@contextlib.contextmanager
+def _waits_told(judge: "AnyJudge", settings: "JudgeSettings") -> Iterator[None]:
+    """Says once what is waited for and how long at most: a task whose code hangs would keep silent for minutes."""
+    from core.evaluation import judge as judging
+    from core.evaluation.waits import longest_s
+
+    waits = {
+        True: f"the task's own code (its inputs and Model): at most {judging.REFERENCE_S:.0f} s",
+        False: f"the candidate: at most {longest_s(settings):.0f} s, all tries (--wall is {settings.wall_s:g} s)",
+    }
+    ended = threading.Event()
+
+    def watch() -> None:
+        what, since = judge.preparing, time.monotonic()
+        while waits and not ended.wait(TOLD_AFTER_S / 20):
+            if judge.preparing != what:
+                what, since = judge.preparing, time.monotonic()
+            elif time.monotonic() - since > TOLD_AFTER_S and what in waits:
+                print(f"kernelmill judge: waiting for {waits.pop(what)}", file=sys.stderr, flush=True)
+
+    watching = threading.Thread(target=watch, daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watching.join()
 
 
 def _show(verdict: "Verdict", walls: str, backend: str, candidate: str) -> None:

@@ -18,7 +18,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         description="Check a run's account, from its record alone: submitted = trained + rejected(reason) + pending, "
         "for groups and episodes. Exit code 0: balanced; 1: not; 2: no record to read.",
     )
-    parser.add_argument("run_folder", help="the run's folder, e.g. runs/demo")
+    parser.add_argument("run_folder", help="the run's folder (runs/demo), or its name in runs/ (demo)")
     parser.add_argument("--json", action="store_true", help="print the whole account as JSON")
     parser.set_defaults(run=run)
 

@@ -46,6 +46,7 @@ def check_model(config: RunConfig, config_path: str) -> None:
         if not list(path.glob("*.safetensors")):
             raise UsageError(f"{config_path}: model.path = {config.model.path!r} holds no .safetensors weights")
         check_model_files(path, config_path)
+        check_lengths(config, path, config_path)
     elif looks_local or not config.model.revision:
         hint = "" if looks_local else "; for a model of the hub give model.revision as well, so that it is pinned"
         raise UsageError(
@@ -84,6 +85,18 @@ def check_model_files(path: Path, config_path: str) -> None:
                 tensors.keys()
         except (SafetensorError, OSError) as error:
             raise broken(file.name, error) from None
+
+
+def check_lengths(config: RunConfig, path: Path, config_path: str) -> None:
+    """The model's own limit leaves room for a prompt; `model.context_tokens` is checked where it is set."""
+    import json
+
+    limit = json.loads((path / "config.json").read_text()).get("max_position_embeddings")
+    if isinstance(limit, int) and 0 < limit <= config.rollout.max_new_tokens:
+        raise UsageError(
+            f"{config_path}: the model's context (max_position_embeddings = {limit} in {path / 'config.json'}) holds "
+            f"prompt and answer: set rollout.max_new_tokens = {config.rollout.max_new_tokens} below it"
+        )
 
 
 def check_output(path: str, option: str) -> None:

@@ -12,6 +12,13 @@ class UsageError(Exception):
     """The text is one line: what was got, what was wanted, what to do. The exit code is 2."""
 
 
+def not_negative(text: str) -> int:
+    """An option's whole number from 0 on."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"got {text!r}, wanted a whole number from 0 on")
+    return int(text)
+
+
 class Parser(argparse.ArgumentParser):
     """Says what is wrong in one line, with the nearest known word, and where the options are listed; its subparsers
     do as well."""

@@ -5,6 +5,8 @@ early failed, a frame that does not parse is tampering. What it says about its o
 """
 
 import signal
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -35,6 +37,11 @@ _MODES = {
     (False, False): "in eval mode",
     (False, True): "in eval mode",
 }
+_SETTINGS = {
+    "training": {True: "in training mode", False: "in eval mode"},
+    "grad": {True: "with gradients on", False: "with gradients off"},
+}
+"""Of a call: its field, and the words for each value."""
 
 
 def _tampered(text: str) -> Finding:
@@ -133,9 +140,8 @@ def error_finding(error: ErrorFrame, screens: tuple[str, ...], memory_mb: int) -
 
 def one_call(frame: DrawFrame, blob: bytes, draw: Draw, index: int, may_mutate: bool) -> tuple[Finding | None, Any]:
     """What is wrong with one call, as far as it can be told from the call alone; and its output."""
-    mode = _MODES[(draw.training, draw.grad)]
     if frame.launches <= 0:
-        return _no_kernel(frame.operators, mode), None
+        return _no_kernel(frame.operators), None
     if frame.changed_inputs and not may_mutate:
         text = f"forward changed its input {frame.changed_inputs[0]}"
         detail = "Write to a tensor of your own (torch.empty_like) instead."
@@ -144,7 +150,7 @@ def one_call(frame: DrawFrame, blob: bytes, draw: Draw, index: int, may_mutate: 
         got = values.decode(frame.tree, memoryview(blob))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, msgspec.ValidationError) as error:
         return _tampered(f"the output of call {index} does not decode: {error}"), None
-    return compare.check(draw.expected, got, _context(index, draw, mode)), got
+    return compare.check(draw.expected, got, _context(index, draw)), got
 
 
 def settles(header: dict[str, Any], blob: bytes, draws: list[Draw], may_mutate: bool) -> bool:
@@ -161,7 +167,7 @@ def wrong_already(report: Report, draws: list[Draw], may_mutate: bool) -> Findin
         if index < len(draws):
             finding, _ = one_call(frame, blob, draws[index], index, may_mutate)
             if finding is not None:
-                return finding
+                return _in_its_mode(finding, index, report, draws, lambda other, _: _launched_nothing(other))
     return None
 
 
@@ -177,7 +183,7 @@ def outputs(report: Report, draws: list[Draw], work: Work, may_mutate: bool, gho
         frame, blob = report.draws[index]
         finding, got = one_call(frame, blob, draw, index, may_mutate)
         if finding is not None:
-            return finding
+            return _in_its_mode(finding, index, report, draws, lambda other, _: _launched_nothing(other))
         outputs_of[index] = flatten(got)[1]
         if draw.repeats is not None and not all(map(values.same, outputs_of[index], outputs_of[draw.repeats])):
             text = f"calls {draw.repeats + 1} and {index + 1} got the same inputs and gave different outputs"
@@ -186,11 +192,10 @@ def outputs(report: Report, draws: list[Draw], work: Work, may_mutate: bool, gho
         if frame.changed_state and not draw.training:
             text = f"forward changed the parameter {frame.changed_state[0]}"
             return Finding(stage="correctness", category="state_mutated", headline=text)
-        mode = _MODES[(draw.training, draw.grad)]
-        fallback = _fallback(frame.operators, work, draw.work_ratio, mode, copies)
-        fallback = fallback or _escape(frame.scalars_read, draw, mode)
-        if fallback is not None:
-            return fallback
+        if fallback := _fallback(frame, draw, work, copies):
+            return _in_its_mode(fallback, index, report, draws, partial(_fallback, work=work, copies=copies))
+        if escape := _escape(frame, draw):
+            return _in_its_mode(escape, index, report, draws, _escape)
     if trace.reused:
         text = f"call {trace.reused[0] + 1}'s output was overwritten by a later call"
         detail = "Return a fresh tensor from every call; an internal workspace may be kept."
@@ -202,8 +207,25 @@ def outputs(report: Report, draws: list[Draw], work: Work, may_mutate: bool, gho
     return _ghost(report, draws[ghost], ghost)
 
 
-def _context(index: int, draw: Draw, mode: str) -> str:
-    parts = [part for part in (_INPUTS.get(draw.kind, ""), mode) if part]
+def _in_its_mode(
+    finding: Finding, index: int, report: Report, draws: list[Draw], check: Callable[[DrawFrame, Draw], Finding | None]
+) -> Finding:
+    """The finding of one call, with its mode where that tells the calls that `check` finds wrong from those that it
+    finds fine: elsewhere the mode reads as if it were the cause."""
+    if check(report.draws[index][0], draws[index]) is None:
+        return finding
+    calls = [(draws[at], check(frame, draws[at]) is None) for at, (frame, _) in report.draws.items() if at < len(draws)]
+    named = []
+    for setting, words in _SETTINGS.items():
+        wrong, fine = ({getattr(draw, setting) for draw, good in calls if good is kind} for kind in (False, True))
+        if len(wrong) == 1 and fine and not wrong & fine:
+            named.append(words[wrong.pop()])
+    told = f" ({' '.join(named)}; not in other modes)" if named else ""
+    return msgspec.structs.replace(finding, headline=finding.headline + told)
+
+
+def _context(index: int, draw: Draw) -> str:
+    parts = [part for part in (_INPUTS.get(draw.kind, ""), _MODES[(draw.training, draw.grad)]) if part]
     if index == 0 or not parts:
         return ""
     return f"Call {index + 1} ({', '.join(parts)}) differs; earlier calls were right"
@@ -214,21 +236,24 @@ def _top(operators: dict[str, list[int]]) -> str:
     return ", ".join(name for name, _ in ranked[:4])
 
 
-def _no_kernel(operators: dict[str, list[int]], mode: str) -> Finding:
-    where = f" {mode}" if mode else ""
+def _launched_nothing(frame: DrawFrame) -> Finding | None:
+    return _no_kernel(frame.operators) if frame.launches <= 0 else None
+
+
+def _no_kernel(operators: dict[str, list[int]]) -> Finding:
     work = _top(operators)
-    headline = f"forward launched no Triton kernel{where}"
+    headline = "forward launched no Triton kernel"
     detail = f"torch did the work: {work}." if work else "Launch your kernel as kernel[grid](...)."
     return Finding(stage="launch", category="no_kernel", headline=headline, detail=detail)
 
 
-def _fallback(operators: dict[str, list[int]], work: Work, ratio: float, mode: str, copies: bool) -> Finding | None:
+def _fallback(frame: DrawFrame, draw: Draw, work: Work, copies: bool) -> Finding | None:
     """Torch operators that do a good part of what the whole reference does: matrix flops, or bytes moved.
 
     Clones and concatenations count where the reference does nothing else, or where all kernels only copy (`copies`).
     """
-    where = f" {mode}" if mode else ""
-    headline = f"torch does the work{where}: {_top(operators) or ', '.join(list(operators)[:4])}"
+    operators, ratio = frame.operators, draw.work_ratio
+    headline = f"torch does the work: {_top(operators) or ', '.join(list(operators)[:4])}"
     theirs = sum(moved for _, moved, flops in work.operators if flops)
     mine = sum(entry[1] for entry in operators.values() if entry[3] or copies or not theirs)
     theirs = round(ratio * (theirs or sum(moved for _, moved, _ in work.operators)))
@@ -254,13 +279,12 @@ def _fallback(operators: dict[str, list[int]], work: Work, ratio: float, mode: s
     return None
 
 
-def _escape(scalars_read: int, draw: Draw, mode: str) -> Finding | None:
+def _escape(frame: DrawFrame, draw: Draw) -> Finding | None:
     """Values that were read into Python: few, and few of those that there are."""
     elements = sum(tensor.numel() for tensor in flatten(draw.inputs)[1])
-    if scalars_read <= max(MIN_SCALARS_READ, min(MAX_SCALARS_READ, elements // 4)):
+    if frame.scalars_read <= max(MIN_SCALARS_READ, min(MAX_SCALARS_READ, elements // 4)):
         return None
-    where = f" {mode}" if mode else ""
-    headline = f"forward read {scalars_read:,} values into Python{where}"
+    headline = f"forward read {frame.scalars_read:,} values into Python"
     detail = "Compute on tensors in the kernel; a few .item() calls for launch decisions are fine."
     return Finding(stage="correctness", category="data_escape", headline=headline, detail=detail)
 

@@ -75,6 +75,8 @@ class Judge:
     def __init__(self, settings: JudgeSettings, slot: int = 0) -> None:
         self.settings = settings
         self.walls = choose_walls(settings.isolation)
+        self.preparing = False
+        """The task's own code is what is waited for, REFERENCE_S at most."""
         self._slot = slot
         self._zygote = Zygote("interpret", self.walls, slot)
         self._compile = CompileStage(settings, self.walls, slot) if settings.target else None
@@ -141,6 +143,7 @@ class Judge:
     def _prepare(self, task: Task) -> Prepared:
         known = self._tasks.get(task.source)
         if known is None:
+            self.preparing = True
             try:
                 with time_limit(REFERENCE_S):
                     reference = Reference(task.source, task.name, self.settings.profile)
@@ -151,6 +154,8 @@ class Judge:
                 known = TaskError(f"task {task.task_id} does not run: it was not ready after {REFERENCE_S:.0f} s")
             except (Exception, SystemExit) as error:  # the task's own code may raise anything
                 known = TaskError(f"task {task.task_id} does not run: {type(error).__name__}: {error}")
+            finally:
+                self.preparing = False
             self._tasks[task.source] = known
             if len(self._tasks) > _CACHED_TASKS:
                 self._tasks.popitem(last=False)

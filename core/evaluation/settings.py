@@ -11,6 +11,8 @@ import msgspec
 
 Isolation = Literal["auto", "namespaces", "basic"]
 Baseline = Literal["eager", "compile", "max-autotune"]
+MAX_DRAWS = 64
+MAX_WALL_S = 1e6
 
 
 class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,7 +23,7 @@ class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True):
     profile: Literal["cpu", "small", "full"] = "cpu"
     """Sizes used for correctness."""
     draws: int = 3
-    """Input draws per candidate, each with secret values of its own; at least 2."""
+    """Input draws per candidate, each with secret values of its own; 2 to MAX_DRAWS."""
     target: str = ""
     """Cross-compile for this GPU as well, e.g. `cuda:90` or `hip:gfx942`; empty skips the stage."""
     speed: Literal["none", "modelled", "measured"] = "modelled"
@@ -54,9 +56,11 @@ class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.draws < 2:
             raise ValueError(f"draws = {self.draws}: at least 2, or an answer remembered from the first can't be seen")
+        if self.draws > MAX_DRAWS:
+            raise ValueError(f"draws = {self.draws}: at most {MAX_DRAWS}, all of a candidate's are in memory at once")
         for name in ("wall_s", "compile_wall_s", "gpu_wall_s"):
-            if not 0 < getattr(self, name) < 1e6:
-                raise ValueError(f"{name} = {getattr(self, name)}: wanted seconds above 0")
+            if not 0 < getattr(self, name) < MAX_WALL_S:
+                raise ValueError(f"{name} = {getattr(self, name)}: wanted seconds above 0 and below {MAX_WALL_S:.0f}")
         if self.speed == "measured" and not self.on_gpu:
             raise ValueError("speed = 'measured' needs a GPU: set device_class (h100, or gpu), or speed = 'modelled'")
         if self.speed == "modelled" and self.on_gpu:

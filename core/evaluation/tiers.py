@@ -39,6 +39,11 @@ class AnyJudge(Protocol):
 
     walls: sandbox.Walls
 
+    @property
+    def preparing(self) -> bool:
+        """The task's own code is what is waited for, `judge.REFERENCE_S` at most."""
+        ...
+
     def start(self) -> None: ...
 
     def wait_ready(self) -> None: ...
@@ -102,6 +107,10 @@ class TieredJudge:
             guard=lambda: lease(device),
         )
         self.gpu.watch_quiet(self.health.quiet)
+
+    @property
+    def preparing(self) -> bool:
+        return self._cpu.preparing
 
     def start(self) -> None:
         self._cpu.start()

@@ -18,6 +18,8 @@ from core.record.files import RecordError
 from core.record.record import EPISODES, FACTS, FILES, METRICS, STEPS, episode_key, line_key
 
 Row = TypeVar("Row")
+RUNS = Path("runs")
+"""Where `run.folder` puts runs unless a config says otherwise."""
 
 
 class FactRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,10 +51,19 @@ class EndedRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_folder(path: str | Path) -> Path:
-    """The folder, if it holds a run's record; raises RecordError with what to do."""
+    """The folder, if it holds a run's record; a name alone is also looked for in ./runs. Raises RecordError with what
+    to do."""
     folder = Path(path)
+    named = RUNS / folder
+    is_name = len(folder.parts) == 1 and folder.name not in ("", "..")
+    if is_name and not (folder / "record").is_dir() and (named / "record").is_dir():
+        return named
     if not folder.is_dir():
-        raise RecordError(f"{folder}: there is no such run folder")
+        if not is_name:
+            raise RecordError(f"{folder}: there is no such run folder")
+        if not named.is_dir():
+            raise RecordError(f"{folder}: there is no run folder {folder} and no {named} (looked in {Path.cwd()})")
+        folder = named
     if not (folder / "record").is_dir():
         inside = ", ".join(sorted(p.parent.parent.name for p in folder.glob("*/record/facts.jsonl"))[:5])
         hint = f"; runs in it: {inside}" if inside else "; give the folder that `kernelmill up` made, e.g. runs/demo"

@@ -19,8 +19,13 @@ def folder_tasks(path: Path, *, origin: str = "", backend: str = "triton") -> It
     """All problems of the folder, by level and then by number or name; a file that is not a task is a refusal.
 
     Raises:
-        TaskError: no such folder, or no level folders in it.
+        TaskError: a file, no such folder, or no level folders in it.
     """
+    if path.is_file():
+        raise TaskError(
+            f"{path}: a file that is no .jsonl; wanted a folder that holds level1/, level2/, ... with one problem per "
+            "file, or a .jsonl file with one task per line"
+        )
     if not path.is_dir():
         raise TaskError(
             f"{path}: no such folder; wanted one that holds level1/, level2/, ... with one problem per file"

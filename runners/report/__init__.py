@@ -26,7 +26,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         description="Write RUN_FOLDER/report.html: one file with plots, ledger, held-out figures and kernels before "
         "and after training. Works at any moment of a run.",
     )
-    parser.add_argument("run_folder", help="the run's folder, e.g. runs/demo")
+    parser.add_argument("run_folder", help="the run's folder (runs/demo), or its name in runs/ (demo)")
     parser.set_defaults(run=run)
 
 

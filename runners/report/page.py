@@ -244,7 +244,7 @@ def _charts(data: ReportData) -> str:
         )
     if data.beside:
         charts.append(_beside(data))
-    for gauge, what in (("tokens_total", "tokens/s"), ("verdicts_total", "kernels judged/s")):
+    for gauge, what in (("tokens_total", "tokens/s"), ("verdicts_total", "verdicts/s")):
         if gauge in data.throughput:
             minutes, rates = data.throughput[gauge]
             chart = line_chart([Series(what, minutes, rates, 0)], title=what, x_label="minute", floor=0.0)

@@ -30,6 +30,33 @@ def test_one_candidate_asked_by_many_is_judged_once_and_remembered():
     run(main)
 
 
+def test_what_is_judged_and_what_stood_are_counted_apart():
+    """Of each candidate: judged once, whether shared at the time or asked for again; the others stood."""
+
+    async def main():
+        go = asyncio.Event()
+
+        async def verdicts(candidate):
+            await go.wait()
+            return {"right": PASS, "oob": {"kind": "fail", "stage": "launch", "category": "out_of_bounds"}}[candidate]
+
+        async with scene(verdicts) as (here, session):
+            asking = [asyncio.create_task(post(session, "/eval", body(one))) for one in ("right", "oob", "oob")]
+            await until(lambda: here.desk.taken == 3)
+            go.set()
+            await asyncio.gather(*asking)
+            for candidate in ("right", "right", "oob"):
+                await post(session, "/eval", body(candidate))
+            assert here.judged == {"right": 1, "oob": 1}
+            async with session.get("/metrics") as response:
+                lines = (await response.text()).splitlines()
+            for name, right, oob in (("verdicts_total", 1, 1), ("verdicts_cached_total", 2, 1)):
+                assert f'kernelmill_gateway_{name}{{kind="pass",category=""}} {right}' in lines
+                assert f'kernelmill_gateway_{name}{{kind="fail",category="out_of_bounds"}} {oob}' in lines
+
+    run(main)
+
+
 def test_a_client_that_goes_away_takes_nothing_from_the_others():
     async def main():
         go = asyncio.Event()

@@ -92,6 +92,14 @@ def test_the_stand_alone_command_judges_and_stops(tmp_path):
                 lines = [msgspec.json.decode(line) for line in (await response.read()).splitlines()]
             async with session.get("/gpu_status") as response:
                 status = await response.json()
+            for again in (right, wrong):
+                async with session.post("/eval", json=again) as response:
+                    assert response.status == 200
+            async with session.get("/metrics") as response:
+                told = (await response.text()).splitlines()
+        for name in ("verdicts_total", "verdicts_cached_total"):
+            counts = [line.split()[-1] for line in told if line.startswith(f"kernelmill_gateway_{name}{{")]
+            assert counts == ["1", "1"], "two candidates were judged, and both stood when they were asked for again"
         assert {line["index"]: line["result"]["correctness"] for line in lines} == {0: True, 1: False, 2: True}
         assert status["devices"][0]["judged"] == 2
 

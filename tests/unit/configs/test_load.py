@@ -1,11 +1,13 @@
 import re
 from pathlib import Path
+from typing import get_args, get_origin
 
 import pytest
 from pydantic import BaseModel
 
 from configs.load import ConfigError, load, load_sft
 from configs.schema import RunConfig
+from core.evaluation.settings import JudgeSettings
 
 RECIPES = sorted((Path(__file__).parents[3] / "configs").glob("*.toml"))
 
@@ -85,6 +87,71 @@ def test_a_broken_resolved_config_is_refused_in_one_line(tmp_path, text):
     with pytest.raises(ConfigError, match="JSON") as caught:
         load(path)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("context", [1, 319, 320])
+def test_a_context_that_an_answer_fills_is_refused(context):
+    """Every episode would end at its first prompt. 0 is the model's own limit, which the preflight compares."""
+    said = rf"model.context_tokens = {context} .* more than rollout.max_new_tokens = 320; 0 takes"
+    with pytest.raises(ConfigError, match=said):
+        load("configs/demo.toml", [f"model.context_tokens={context}"])
+    for room in (0, 321):
+        assert load("configs/demo.toml", [f"model.context_tokens={room}"]).model.context_tokens == room
+
+
+def kinds_of(annotation):
+    return {annotation}.union(*(kinds_of(part) for part in get_args(annotation)))
+
+
+def fields_of_numbers(kind, prefix=""):
+    """(dotted name, its types) of all fields made of numbers and of no booleans, in all sections."""
+    for name, field in kind.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from fields_of_numbers(field.annotation, f"{prefix}{name}.")
+        elif (kinds := kinds_of(field.annotation)) & {int, float} and bool not in kinds:
+            yield prefix + name, kinds
+
+
+@pytest.mark.parametrize("value", ["true", "false"])
+def test_no_boolean_stands_for_a_number(value):
+    """In each field of numbers; where several are wanted, as one of them too."""
+    fields = list(fields_of_numbers(RunConfig))
+    assert {"run.steps", "learner.lr", "learner.dual_clip", "judge.cards"} <= {name for name, _ in fields}
+    for name, kinds in fields:
+        several = any(get_origin(part) is tuple for part in kinds)
+        for written in (value, f"[{value}, 1]") if several else (value,):
+            with pytest.raises(ConfigError, match=rf"{re.escape(name)}: wanted a number, got {value}$"):
+                load("configs/demo.toml", [f"{name}={written}"])
+    with pytest.raises(ConfigError, match=r"tasks.train.0.seed: wanted a number"):
+        load("configs/demo.toml", [f'tasks.train=[{{kind = "starter", seed = {value}}}]'])
+    with pytest.raises(ConfigError, match=r"steps: wanted a number"):
+        load_sft("configs/demo-sft.toml", [f"steps={value}"])
+
+
+def test_numbers_are_read_from_what_people_write():
+    written = ["run.steps='7'", "learner.lr=1", "judge.wall_s='5'", "judge.cache=1", "learner.betas=[0, '0.5']"]
+    config = load("configs/demo.toml", written)
+    assert (config.run.steps, config.learner.lr, config.judge.wall_s) == (7, 1.0, 5.0)
+    assert config.judge.cache is True and config.learner.betas == (0.0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "near"),
+    [("draws", 10**6, 64), ("draws", 65, 64), ("draws", 1, 2)]
+    + [
+        (name, wrong, near)
+        for name in ("wall_s", "compile_wall_s", "gpu_wall_s")
+        for wrong, near in ((1e6, 1e5), (0.0, 0.1))
+    ],
+)
+def test_what_the_judge_would_refuse_its_config_refuses(name, wrong, near):
+    """Else evaluators die of it at their start."""
+    with pytest.raises(ConfigError, match=rf"judge.{name}: Input should be .*, got {wrong}$"):
+        load("configs/demo.toml", [f"judge.{name}={wrong}"])
+    with pytest.raises(ValueError, match=f"^{name} = {wrong}: "):
+        JudgeSettings(**{name: wrong})
+    load("configs/demo.toml", [f"judge.{name}={near}"])
+    JudgeSettings(**{name: near})
 
 
 def numbers(kind, prefix=""):

@@ -170,6 +170,24 @@ def test_a_model_folder_whose_files_are_broken(tmp_path, name, content):
     refused(kernelmill("up", recipe(tmp_path), "--dry-run", f"model.path={model}"), name, "can't be used")
 
 
+@pytest.mark.parametrize("limit", [320, 64])
+def test_a_model_whose_context_an_answer_fills(tmp_path, limit):
+    values = json.loads((ROOT / "configs/policies/demo/config.json").read_text())
+    model = broken_model(tmp_path, "config.json", json.dumps({**values, "max_position_embeddings": limit}).encode())
+    done = kernelmill("up", recipe(tmp_path), "--dry-run", f"model.path={model}")
+    refused(done, f"max_position_embeddings = {limit}", "set rollout.max_new_tokens = 320 below it")
+    done = kernelmill("up", recipe(tmp_path), "--dry-run", f"model.path={model}", f"rollout.max_new_tokens={limit - 1}")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [("judge", ["--task", "README.md", "--candidate", "README.md"]), ("gateway", ["--port", "0"])],
+)
+def test_more_draws_than_can_be_held_are_refused(command, words):
+    refused(kernelmill(command, *words, "--draws", "1000000"), "draws = 1000000: at most 64")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -37,6 +37,7 @@ def test_lists_composed_tasks_of_a_seed(capsys):
         (["composed"], "got 'composed', wanted composed:COUNT[:SEED] with whole numbers"),
         (["composed:x"], "got 'composed:x', wanted composed:COUNT"),
         (["composed:0"], "needs the number of tasks to make, got count = 0"),
+        (["pyproject.toml"], "pyproject.toml: a file that is no .jsonl; wanted a folder that holds level1/"),
         (["no/such/folder"], "no/such/folder: no such folder"),
         (["strater"], "got 'strater', wanted starter, composed:COUNT"),
         (["none.jsonl"], "none.jsonl: no such file"),
