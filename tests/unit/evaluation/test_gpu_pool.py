@@ -98,7 +98,7 @@ def test_who_waits_for_a_verdict_waits_as_long_as_the_pool_does_for_its_worker(s
     one = Told(settings, [worker.Answer(verdict=PASS)])
     judging._pool._workers = [one]
     judging._pool._free.put_nowait(one)
-    assert asyncio.run(judging.verdict(TASK, "", "k", None))[0] == PASS
+    assert asyncio.run(judging.verdict(TASK, "", "k", None)).verdict == PASS
     assert asked == [judging._timeout_s] == [waits.longest_s(settings)]
     assert PoolJudging(settings, 1, FaultBook(threshold=1), timeout_s=7.0)._timeout_s == 7.0
 

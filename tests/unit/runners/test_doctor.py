@@ -11,7 +11,8 @@ without_vllm = pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, 
 
 def recipe(folder, engine):
     path = folder / "recipe.toml"
-    path.write_text(f'[model]\npath = "configs/policies/demo"\n[rollout]\nengine = "{engine}"\n')
+    text = f'[model]\npath = "configs/policies/demo"\n[rollout]\nengine = "{engine}"\nmax_new_tokens = 320\n'
+    path.write_text(text)
     return str(path)
 
 
