@@ -36,6 +36,6 @@ class Meanwhile:
         """The GPU has work now."""
         self._free.set()
 
-    def wait(self) -> bool:
-        """Until no step begins; False when that took too long."""
-        return self._free.wait(MOST_S)
+    def wait(self) -> None:
+        """Until no step is beginning, `MOST_S` at most."""
+        self._free.wait(MOST_S)

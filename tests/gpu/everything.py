@@ -5,11 +5,12 @@
     --vllm-path FOLDER       where vLLM is when it is not installed: for the jobs that need it
 
 Each job is a command of its own. One that needs a card gets one to itself, one that needs two waits for both. Its JSON
-goes to FOLDER/name.json, the end of what else it said to FOLDER/name.err; a line tells when each is over. First it is
-looked whether this machine can do it at all: children of the judge see what is installed, not PYTHONPATH.
+goes to FOLDER/name.json, the end of what else it said to FOLDER/name.err; a line tells when each is over. First a judge
+proves itself: its children see what is installed, not PYTHONPATH.
 """
 
 import argparse
+import asyncio
 import contextlib
 import json
 import os
@@ -19,6 +20,9 @@ import sys
 import time
 from pathlib import Path
 from typing import IO, NamedTuple
+
+from core.evaluation.pool import JudgeError, JudgePool
+from core.evaluation.settings import JudgeSettings
 
 ROOT = Path(__file__).parents[2]
 ERR_BYTES = 40_000
@@ -64,16 +68,13 @@ class Running(NamedTuple):
     err: IO[bytes]
 
 
-def fit() -> str:
-    """Why children of the judge can't work here; empty when they can."""
-    code = "import msgspec, numpy, triton; print(numpy.__version__, triton.__version__)"
-    found = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True)
-    if found.returncode:
-        return found.stderr.strip().splitlines()[-1] + ": install it, PYTHONPATH does not reach the judge's children"
-    numpy, triton = ([int(part) for part in word.split(".")[:3]] for word in found.stdout.split())
-    if numpy >= [2, 4] and triton < [3, 7, 1]:
-        return f"triton {triton} fails on loops with numpy {numpy}: install numpy<2.4"
-    return ""
+async def fit() -> None:
+    """Raises JudgeError where a judge can't work, or fails right kernels (core.evaluation.proof)."""
+    pool = JudgePool(JudgeSettings(speed="none"), workers=1)
+    try:
+        await pool.start()
+    finally:
+        await pool.stop()
 
 
 def start(name: str, job: Job, cards: tuple[int, ...], out: Path, vllm_path: str) -> Running:
@@ -110,8 +111,10 @@ def main() -> None:
     ask.add_argument("--limit-s", type=float, default=3600.0)
     ask.add_argument("--vllm-path", default="")
     said = ask.parse_args()
-    if trouble := fit():
-        raise SystemExit(f"this machine can't judge: {trouble}")
+    try:
+        asyncio.run(fit())
+    except JudgeError as error:
+        raise SystemExit(f"this machine can't judge: {error}") from None
     import torch
 
     cards = torch.cuda.device_count()
