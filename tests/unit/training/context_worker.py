@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from core.training.settings import TrainerSettings
 from core.training.trainer import Trainer
-from tests.unit.training.rank_worker import step
+from tests.unit.training.rank_worker import leave, step
 from tests.unit.training.test_context import long_samples
 
 
@@ -26,7 +26,7 @@ def main(rank: int, world: int, folder: Path) -> None:
         answers[name] = step(trainer, long_samples(lengths, seed))
     if rank == 0:
         torch.save(answers, folder / "answers.pt")
-    dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ gradients)}. One pair of processes for all recipes, since most of a process's ti
 """
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -30,6 +31,16 @@ def step(trainer, samples):
     return trainer.step(samples), caught
 
 
+def leave() -> None:
+    """Both ranks at once, and without the interpreter's own end: gloo's threads may outlive the group, and one that is
+    still there when its object goes ends the process with an abort, after all was done."""
+    dist.barrier()
+    dist.destroy_process_group()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
 def main(rank: int, folder: Path) -> None:
     dist.init_process_group("gloo", store=dist.FileStore(str(folder / "store"), 2), rank=rank, world_size=2)
     answers = {}
@@ -40,7 +51,7 @@ def main(rank: int, folder: Path) -> None:
         answers[name] = step(trainer, batch(settings.credit))
     if rank == 0:
         torch.save(answers, folder / "answers.pt")
-    dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":
