@@ -113,7 +113,7 @@ MEMORY: dict[str, Case] = {
 
 FILES: dict[str, Case] = {
     "full_disk": ({"before": "[open(f'{FOLDER}/{i}', 'wb').write(bytes(2**24)) for i in range(64)]; __import__('time').sleep(1)"}, "runtime_error, basic: memory"),
-    "large_file": ({"before": "f = open(f'{FOLDER}/x', 'wb', 0); [f.write(bytes(2**22)) for _ in range(64)]"}, "runtime_error"),
+    "large_file": ({"before": "f = open(f'{FOLDER}/x', 'wb', 0); [f.write(bytes(2**22)) for _ in range(64)]"}, "runtime_error, basic: runtime_error or memory"),
     "many_files": ({"before": "[open(f'{FOLDER}/{i}', 'w').close() for i in range(2 * 10**4)]"}, "runtime_error, basic: memory"),
     "deep_folders": (
         {"top": "import os\nos.chdir(FOLDER)\nfor _ in range(1500): os.mkdir('d' * 100); os.chdir('d' * 100)"},
@@ -170,7 +170,8 @@ PRINTS: dict[str, Case] = {
 }
 
 
-def at(categories: str, level: str) -> str:
-    """The category at one level: `a` everywhere, or `a, basic: b`."""
+def at(categories: str, level: str) -> list[str]:
+    """The category at one level: `a` everywhere, or `a, basic: b`, or `a, basic: b or c` where two limits meet and
+    either may be first."""
     everywhere, *others = categories.split(", ")
-    return dict(part.split(": ") for part in others).get(level, everywhere)
+    return dict(part.split(": ") for part in others).get(level, everywhere).split(" or ")
