@@ -15,6 +15,7 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
+from core import parsing
 from core.episodes import examples
 from core.evaluation.verdict import Verdict
 from core.tasks.task import Task
@@ -227,7 +228,7 @@ def compact_source(source: str) -> str:
         -> "def forward(self, x):\\n    return x + 1"
     """
     try:
-        module = ast.parse(source)
+        module = parsing.parse(source)
     except SyntaxError:
         return source.strip()
     model = next((node for node in module.body if isinstance(node, ast.ClassDef) and node.name == "Model"), None)

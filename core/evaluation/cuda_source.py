@@ -9,6 +9,8 @@ import re
 
 import msgspec
 
+from core import parsing
+
 MAX_SOURCE_BYTES = 512 * 1024
 MAX_EXTENSIONS = 8
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
@@ -36,7 +38,7 @@ class Extension(msgspec.Struct, frozen=True, kw_only=True):
 
 def uses_extensions(source: str) -> bool:
     """Whether a candidate names torch's extension builder, by import or by attribute."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsing.parse(source)):
         if isinstance(node, ast.ImportFrom):
             names = [node.module or "", *(alias.name for alias in node.names)]
         elif isinstance(node, ast.Import):

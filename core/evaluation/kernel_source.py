@@ -18,6 +18,8 @@ import tokenize
 
 import msgspec
 
+from core import parsing
+
 MODULES = ("triton", "math")
 """Modules that kernel code may name, with everything below `triton.language`."""
 BUILTINS = frozenset(
@@ -167,7 +169,7 @@ def parse(definition: KernelDefinition) -> ast.FunctionDef:
     if len(definition.source) > MAX_SOURCE_CHARS:
         raise KernelSourceError(f"kernel {definition.name} has {len(definition.source):,} characters")
     try:
-        tree = ast.parse(definition.source)
+        tree = parsing.parse(definition.source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise KernelSourceError(f"kernel {definition.name} does not parse: {error}") from error
     function = tree.body[0] if len(tree.body) == 1 else None

@@ -6,6 +6,7 @@ screen and left to the stages that watch behaviour: text checks alone both miss 
 
 import ast
 
+from core import parsing
 from core.evaluation.cuda_source import uses_extensions
 from core.evaluation.findings import Finding
 from core.evaluation.source_text import foreign_encoding
@@ -31,16 +32,6 @@ UNSUPPORTED = frozenset(("cuda_graph",))
 kernels may use that the interpreter lacks, the executor sees itself.)"""
 
 
-def _parse(source: str) -> ast.Module:
-    """As ast.parse, which in Python 3.11 fails with SystemError now and then when two threads parse at once."""
-    for _ in range(3):
-        try:
-            return ast.parse(source)
-        except SystemError:
-            continue
-    return ast.parse(source)
-
-
 def screen(source: str, backend: str = "triton") -> tuple[Finding | None, tuple[str, ...]]:
     """What refuses the source outright, if anything, and the features found."""
     size = len(source.encode("utf-8", "surrogatepass"))
@@ -52,7 +43,7 @@ def screen(source: str, backend: str = "triton") -> tuple[Finding | None, tuple[
         detail = "Leave the coding line out."
         return Finding(stage="static", category="syntax_error", headline=text, detail=detail, line=1), ()
     try:
-        tree = _parse(source)
+        tree = parsing.parse(source)
     except SyntaxError as error:
         lines = source.splitlines()
         number = error.lineno or 0

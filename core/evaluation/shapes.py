@@ -24,6 +24,7 @@ from typing import Any
 import msgspec
 import torch
 
+from core import parsing
 from core.evaluation import trees, work
 from core.tasks import format
 
@@ -95,7 +96,7 @@ def sizes_of(source: str, name: str, profile: str) -> list[Size]:
 
 def namespace_with(source: str, name: str, profile: str, sizes: dict[str, int]) -> dict[str, Any]:
     """The task's source executed at a profile's sizes, some of them replaced where they are assigned."""
-    tree = ast.parse(format.with_profile(source, profile, name))
+    tree = parsing.parse(format.with_profile(source, profile, name))
     for node in tree.body:
         if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
             continue

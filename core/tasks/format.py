@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from core import parsing
 from core.identity import digest
 from core.tasks.task import PROFILES
 
@@ -28,7 +29,7 @@ def parse(source: str, name: str) -> ast.Module:
         TaskError: not Python; no class Model with a method forward; no function get_inputs or get_init_inputs.
     """
     try:
-        tree = ast.parse(source)
+        tree = parsing.parse(source)
     except (SyntaxError, ValueError) as error:
         raise TaskError(f"{name}: the source is not Python: {error}") from error
     defined = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}

@@ -7,6 +7,7 @@ import ast
 from abc import ABC, abstractmethod
 from typing import Any
 
+from core import parsing
 from core.tasks.structure_values import NUMBER, Function, Instance, Layer, Library, Ref, refs_in
 
 MAX_UNROLLED = 32
@@ -279,4 +280,6 @@ def _whole(node: ast.expr) -> int | None:
 
 
 def _loaded(target: ast.expr) -> ast.expr:
-    return ast.parse(ast.unparse(target), mode="eval").body
+    statement = parsing.parse(ast.unparse(target)).body[0]
+    assert isinstance(statement, ast.Expr)
+    return statement.value

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from core import parsing
 from core.evaluation.diagnosis import DOT_SHARE, TORCH_SHARE
 from core.evaluation.findings import Finding, printable
 
@@ -144,7 +145,7 @@ class Names:
     """Which kernels a source defines."""
 
     def __init__(self, source: str, backend: str) -> None:
-        tree = ast.parse(source)
+        tree = parsing.parse(source)
         functions = (ast.FunctionDef, ast.AsyncFunctionDef)
         self._triton = {node.name for node in ast.walk(tree) if isinstance(node, functions)}
         texts = [
