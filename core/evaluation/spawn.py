@@ -22,6 +22,7 @@ import msgspec
 from core.evaluation import harness, zygote_messages
 from core.evaluation.walls import gpu as gpu_walls
 from core.evaluation.walls import jail, sandbox, scratch
+from core.evaluation.walls.held_up import LOOK_S, HeldUp, most_s
 from core.evaluation.walls.namespaces import LAST_SLOT
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -189,7 +190,8 @@ class Zygote:
         result_mb: int,
         enough: Callable[[dict[str, Any], bytes], bool] | None = None,
     ) -> Outcome:
-        """Run one job to its end, whatever that is; blocks for at most limits.wall_s and a little.
+        """Run one job to its end, whatever that is; blocks for at most limits.wall_s and a little, or for
+        `held_up.most_s` of it on a machine that has no processor for the job.
 
         `enough` sees every frame as it arrives; when it answers True the child is ended there.
 
@@ -236,18 +238,21 @@ class Zygote:
         poll = select.poll()
         for fd in (result, output, self._control.fileno()):
             poll.register(fd, select.POLLIN)
-        deadline = started + limits.wall_s
-        killed_at = 0.0
+        deadline, held_up = started + limits.wall_s, HeldUp(self.pid)
+        killed_at, looked_at = 0.0, started
         exited: zygote_messages.Exited | None = None
         buffer = 1 << 20
         while exited is None:
             now = time.monotonic()
             if killed_at and now - killed_at > 30:
                 raise ZygoteError(f"the {self.kind} zygote did not end its child within 30 s")
+            if not killed_at and now >= min(deadline, looked_at + LOOK_S):
+                deadline = started + min(limits.wall_s + held_up.seconds(), most_s(limits.wall_s))
+                looked_at = now
             if not killed_at and now >= deadline:
                 outcome.timed_out = True
                 killed_at = self._kill(now)
-            wait_s = 1.0 if killed_at else max(0.0, deadline - now)
+            wait_s = 1.0 if killed_at else max(0.0, min(deadline, looked_at + LOOK_S) - now)
             if self._outer and not killed_at:
                 wait_s = min(wait_s, _LOOK_S)
                 if scratch.overfull(self._outer, limits.tmp_mb, sandbox.TMP_FILES):

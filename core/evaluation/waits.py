@@ -6,6 +6,7 @@ pool for its worker, a gateway for its client) takes `longest_s`, so that nobody
 
 from core.evaluation.gpu import health as gpu_health
 from core.evaluation.settings import JudgeSettings
+from core.evaluation.walls import held_up
 
 BUILD_S = 120.0
 """For all compilers of one candidate's CUDA C++: torch's whole headers take 20 to 40 s of processor time a file."""
@@ -19,7 +20,8 @@ ZYGOTE_S = 60.0
 
 def longest_s(settings: JudgeSettings) -> float:
     """How long a worker may take for one answer before it counts as stuck."""
-    found = (settings.retries + 1) * (settings.wall_s + settings.compile_wall_s + ZYGOTE_S) + ZYGOTE_S
+    own_s = held_up.most_s(settings.wall_s + settings.compile_wall_s)
+    found = (settings.retries + 1) * (own_s + ZYGOTE_S) + ZYGOTE_S
     if not settings.on_gpu:
         return found
     compiled = {name for name in (*settings.baselines, settings.baseline) if name != "eager"}

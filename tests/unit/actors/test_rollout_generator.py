@@ -13,7 +13,7 @@ from core.weights.outgoing import Outgoing
 from tests.unit.actors.generator_stage import Stage, group_named, versions
 
 
-def run(coroutine, timeout_s=40):
+def run(coroutine, timeout_s=100):
     async def bounded():
         async with asyncio.timeout(timeout_s):
             return await coroutine
