@@ -8,6 +8,7 @@ import torch
 from core.training.model import ModelError
 from core.training.settings import TrainerSettings
 from core.training.trainer import Trainer
+from tests.unit.generation.multimodal import tiny_multimodal
 from tests.unit.training.conftest import make_samples
 
 
@@ -160,6 +161,12 @@ def test_refusing_what_can_not_be(policy_folder):
         settings_for(policy_folder, schedule="cosine")
     with pytest.raises(ModelError, match=r"no model folder '\./nowhere'"):
         Trainer(settings_for("./nowhere"))
+
+
+def test_a_multimodal_model_is_refused_by_its_name(tmp_path):
+    tiny_multimodal().save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match=r"is a Gemma3ForConditionalGeneration, .* wanted a language model alone"):
+        Trainer(settings_for(str(tmp_path)))
 
 
 def test_settings_mirror_the_config():
