@@ -1,10 +1,13 @@
 """A step against the whole loss written out in float64, and what must not change it: cuts, order, ranks."""
 
+import re
+
 import msgspec
 import numpy as np
 import pytest
 import torch
 
+from core.record.metrics import METRICS
 from core.training.model import ModelError
 from core.training.settings import TrainerSettings
 from core.training.trainer import Trainer
@@ -146,6 +149,20 @@ def test_a_step_that_is_not_finite_changes_nothing(policy_folder):
     assert all(torch.equal(before[name], tensor) for name, tensor in weights_of(trainer).items())
     assert trainer.step([])["refused_step/nothing_to_train_on"] == 1
     assert trainer.step(make_samples(8))["applied"] == 1
+
+
+@pytest.mark.parametrize("fields", [{}, {"advantage": "gae", "baseline": "none"}], ids=["plain", "critic"])
+def test_every_number_of_a_step_is_in_the_table_of_metrics(policy_folder, fields):
+    trainer = Trainer(settings_for(policy_folder, **fields))
+    sent = make_samples(6)
+    sent[0] = msgspec.structs.replace(sent[0], ret=float("nan"))
+    numbers = {**trainer.step(sent), **trainer.step(sent[:1])}
+    varying = {"lag/[^/]+/": "lag/LAG/", "(refused|refused_step)/.+": r"\1/REASON"}
+    told = {re.sub("^masked_share/.+", "masked_share/CORRECTION", key) for key in numbers}
+    for pattern, name in varying.items():
+        told = {re.sub(f"^{pattern}", name, key) for key in told}
+    assert {"refused/REASON", "refused_step/REASON", "masked_share/CORRECTION", "lr"} <= told
+    assert told <= {metric.name for metric in METRICS if "step" in metric.where}
 
 
 def test_an_episode_twice_in_a_batch_is_an_error(policy_folder):
