@@ -55,7 +55,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     evaluator: str
     """Who judged."""
     stood: bool = False
-    """It was there before it was asked for: nothing was judged."""
+    """It was there before this asking. One that came late, after an earlier asking had given up, is so too."""
 
 
 class Judging(Protocol):
@@ -109,9 +109,12 @@ class Desk:
         self.counts: Counter[tuple[str, str]] = Counter()
         """(kind, category) -> verdicts that were judged for this desk; requests that shared one count once."""
         self.stood: Counter[tuple[str, str]] = Counter()
-        """The same for those that stood already; requests that asked at the same time count once."""
+        """The same for those that stood before they were first asked for, or were counted already; requests that asked
+        at the same time count once."""
         self._clock = clock
         self._judgings: dict[str, asyncio.Task[Judgement]] = {}
+        self._awaited: OrderedDict[str, None] = OrderedDict()
+        """Keys whose verdict was asked for and had not come when the wait ended: it is judged for this desk."""
         self._infra: OrderedDict[str, _Infra] = OrderedDict()
         self._wall_s = 1.0
         self.empty = asyncio.Event()
@@ -156,16 +159,26 @@ class Desk:
     async def _judge(self, task: Task, candidate: str, first: str, key: str, preferred: int | None) -> Judgement:
         try:
             found = await self.judging.verdict(task, candidate, key, preferred)
+        except Exception:
+            _remember(self._awaited, key, None)
+            raise
         finally:
             del self._judgings[key]
         verdict = found.verdict
-        (self.stood if found.stood else self.counts)[verdict.kind, verdict.category] += 1
+        late = key in self._awaited
+        self._awaited.pop(key, None)
+        (self.stood if found.stood and not late else self.counts)[verdict.kind, verdict.category] += 1
         if verdict.kind == "infra" and verdict.category != BAD_REFERENCE:
             known = self._infra.pop(first, None)
             attempts = known.attempts + 1 if known else 1
-            self._infra[first] = _Infra(attempts, self._clock.monotonic(), verdict, found.evaluator)
-            if len(self._infra) > _REMEMBERED:
-                self._infra.popitem(last=False)
+            _remember(self._infra, first, _Infra(attempts, self._clock.monotonic(), verdict, found.evaluator))
         else:
             self._wall_s += 0.1 * (verdict.wall_s - self._wall_s)
         return found
+
+
+def _remember(known: OrderedDict[str, Any], key: str, value: Any) -> None:
+    """Set it; the oldest of too many are forgotten."""
+    known[key] = value
+    if len(known) > _REMEMBERED:
+        known.popitem(last=False)

@@ -65,8 +65,6 @@ class RunJudging:
         return candidate_key(task.source, candidate, settings, self.terms.device_class)
 
     async def verdict(self, task: Task, candidate: str, key: str, preferred: int | None) -> Judgement:
-        if (standing := await self._bus.standing_verdict(key)) is not None:
-            return Judgement(verdict=standing.verdict, evaluator=standing.evaluator, stood=True)
         names = self._book.names
         wish = names[preferred] if preferred is not None and 0 <= preferred < len(names) else ""
         evaluation = Evaluation(
@@ -79,8 +77,8 @@ class RunJudging:
             device_class=self.terms.device_class,
             asked_at=self._clock.now(),
         )
-        judged = await self._bus.judged(evaluation, timeout_s=self._timeout_s)
-        return Judgement(verdict=judged.verdict, evaluator=judged.evaluator)
+        judged, stood = await self._bus.judged_or_stood(evaluation, timeout_s=self._timeout_s)
+        return Judgement(verdict=judged.verdict, evaluator=judged.evaluator, stood=stood)
 
     async def probe(self, number: int) -> dict[str, Any]:
         name = self._book.names[number]

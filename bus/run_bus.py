@@ -96,6 +96,12 @@ class RunBus:
         Looks again every `recheck_s` and after a reconnect, since live messages are missed while disconnected. Raises
         TimeoutError after `timeout_s`.
         """
+        return (await self.judged_or_stood(evaluation, timeout_s=timeout_s, recheck_s=recheck_s))[0]
+
+    async def judged_or_stood(
+        self, evaluation: Evaluation, *, timeout_s: float, recheck_s: float = 5.0
+    ) -> tuple[Judged, bool]:
+        """`judged`, and whether the verdict stood before this call asked for one."""
         key = evaluation.candidate_key
         if self._verdict_subscription is None:
             self._verdict_subscription = self.broker.subscribe(subjects.verdicts(self.run_id), self._on_verdict)
@@ -105,14 +111,14 @@ class RunBus:
         deadline = self.clock.monotonic() + timeout_s
         try:
             if (standing := await self.standing_verdict(key)) is not None:
-                return standing
+                return standing, True
             await self.publish_evaluation(evaluation)
             while (left := deadline - self.clock.monotonic()) > 0:
                 done, _ = await asyncio.wait({future}, timeout=min(recheck_s, left))
                 if done:
-                    return future.result()
+                    return future.result(), False
                 if (standing := await self.standing_verdict(key)) is not None:
-                    return standing
+                    return standing, False
             raise TimeoutError(f"{self.actor} waited {timeout_s:.0f} s for the verdict of candidate {key}")
         finally:
             waits = self._verdict_waits.get(key, [])

@@ -3,7 +3,7 @@
 import importlib.util
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from configs.schema import RunConfig
 from runners.usage import UsageError
@@ -91,12 +91,19 @@ def check_lengths(config: RunConfig, path: Path, config_path: str) -> None:
     """The model's own limit leaves room for a prompt; `model.context_tokens` is checked where it is set."""
     import json
 
-    limit = json.loads((path / "config.json").read_text()).get("max_position_embeddings")
+    limit = text_settings(json.loads((path / "config.json").read_text())).get("max_position_embeddings")
     if isinstance(limit, int) and 0 < limit <= config.rollout.max_new_tokens:
         raise UsageError(
             f"{config_path}: the model's context (max_position_embeddings = {limit} in {path / 'config.json'}) holds "
             f"prompt and answer: set rollout.max_new_tokens = {config.rollout.max_new_tokens} below it"
         )
+
+
+def text_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    """A config.json's fields of the language model: of a multimodal checkpoint they stand in `text_config`, which wins
+    over the same fields beside it as it does in transformers."""
+    nested = settings.get("text_config")
+    return {**settings, **nested} if isinstance(nested, dict) else settings
 
 
 def check_output(path: str, option: str) -> None:

@@ -15,6 +15,8 @@ MAX_SOURCE_BYTES = 512 * 1024
 MAX_EXTENSIONS = 8
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 """One that is never closed goes to the end: looking for its end once, not at every beginning, keeps this linear."""
+_LIBRARY = re.compile(r"\b(?:PYBIND11_MODULE|(?:STABLE_)?TORCH_LIBRARY(?:_FRAGMENT|_EXPAND)?)\s*\(\s*(\w+)\s*,\s*(\w+)")
+_DEFINED = re.compile(r"\b(\w+)\s*\.\s*def\s*\(\s*(?:R\"\w*\(|\")\s*(?:\w+::)?(\w+)")
 _ALLOWED_FLAG = re.compile(
     r"-O[0-3]|-std=c\+\+(17|20|23)|--?use_fast_math|-lineinfo|--expt-(relaxed-constexpr|extended-lambda)"
     r"|--extended-lambda|-U\w+|-D\w+(=[\w.+-]*)?|--?maxrregcount=?\d+|--?(ftz|fmad|prec-div|prec-sqrt)=(true|false)"
@@ -34,6 +36,8 @@ class Extension(msgspec.Struct, frozen=True, kw_only=True):
     cuda_flags: tuple[str, ...] = ()
     headers: bool = True
     """torch's headers are put in front, as `load_inline` does unless told otherwise."""
+    python_module: bool = True
+    """It is imported; otherwise loaded for the operators that it registers with torch."""
 
 
 def uses_extensions(source: str) -> bool:
@@ -78,6 +82,20 @@ def unlinkable(extension: Extension) -> str:
         if "{" not in cpp and "#" not in cpp and not re.search(rf"\b{re.escape(name)}\b", cuda) and "##" not in cuda:
             return f"{name} is declared in cpp_sources, but cuda_sources does not define it"
     return ""
+
+
+def operators(extension: Extension) -> list[tuple[str, str]]:
+    """(namespace, name) of what the extension registers with torch by TORCH_LIBRARY, as far as its text shows it."""
+    text = without_comments("\n".join(extension.cpp_sources + extension.cuda_sources))
+    blocks = list(_LIBRARY.finditer(text))
+    found: dict[tuple[str, str], None] = {}
+    for block, end in zip(blocks, [*(b.start() for b in blocks[1:]), len(text)], strict=False):
+        if "TORCH_LIBRARY" in block[0]:
+            namespace = extension.name if block[1] == "TORCH_EXTENSION_NAME" else block[1]
+            for defined in _DEFINED.finditer(text, block.end(), end):
+                if defined[1] == block[2]:
+                    found[namespace, defined[2]] = None
+    return list(found)
 
 
 def only_declares(text: str) -> bool:

@@ -12,14 +12,13 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from core.evaluation import harness, zygote_messages
+from core.evaluation import harness, import_path, zygote_messages
 from core.evaluation.walls import gpu as gpu_walls
 from core.evaluation.walls import jail, sandbox, scratch
 from core.evaluation.walls.held_up import LOOK_S, HeldUp, most_s
@@ -115,12 +114,12 @@ class Zygote:
                 _end_processes_of(self._uid)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         code = (
-            f"import sys; sys.path.insert(0, {_ROOT!r}); from core.evaluation.zygote import main; "
+            f"sys.path.insert(0, {_ROOT!r}); from core.evaluation.zygote import main; "
             f"main({theirs.fileno()}, {os.getpid()})"
         )
         self._control, self._ready = ours, False
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-c", code],
+            import_path.python(code),
             pass_fds=[theirs.fileno()],
             env=_environment(self.kind),
             stdin=subprocess.DEVNULL,
@@ -155,9 +154,13 @@ class Zygote:
             if not data:
                 raise ZygoteError(
                     f"the {self.kind} zygote ended while it started: its last words are in the log before this line; "
-                    f"what is installed counts there, PYTHONPATH does not"
+                    f"what is installed counts there, of PYTHONPATH only folders of packages (docs/sandbox.md)"
                 )
             self._control.settimeout(None)
+            ready = msgspec.msgpack.decode(data, type=zygote_messages.Ready)
+            self._trouble = import_path.differences(ready.packages)
+            if self._trouble:
+                raise ZygoteError(self._trouble)
             self._ready = True
 
     def stop(self) -> None:

@@ -22,6 +22,7 @@ from typing import Any
 
 import msgspec
 
+from core.evaluation import import_path
 from core.evaluation.harness import CONFINED
 from core.evaluation.walls import gpu as gpu_walls
 from core.evaluation.walls import linux, sandbox
@@ -143,7 +144,7 @@ def _serve(control: socket.socket, start: Start, work: Any) -> None:
     # What exists now stays out of the children's garbage collections, which would copy every page of it.
     gc.collect()
     gc.freeze()
-    control.send(msgspec.msgpack.encode(Ready()))
+    control.send(msgspec.msgpack.encode(Ready(packages=import_path.loaded())))
     parent = 0 if namespaces else os.getpid()
     while True:
         data, fds, _, _ = socket.recv_fds(control, 4096, 3)

@@ -30,7 +30,8 @@ class Kill(msgspec.Struct, frozen=True, kw_only=True, tag="kill"):
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
-    pass
+    packages: dict[str, str] = {}
+    """`core.evaluation.import_path.loaded` of the zygote."""
 
 
 class Exited(msgspec.Struct, frozen=True, kw_only=True, tag="exited"):

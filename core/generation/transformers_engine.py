@@ -212,7 +212,8 @@ class TransformersEngine:
             model = AutoModelForCausalLM.from_pretrained(model, dtype=getattr(torch, self._dtype))
         self._model = model.to(self._device).eval().requires_grad_(False)
         assert self._model is not None
-        limit = int(getattr(self._model.config, "max_position_embeddings", 0)) or self._wanted_context
+        told = self._model.config.get_text_config(decoder=True)  # a part of a multimodal model's config
+        limit = int(getattr(told, "max_position_embeddings", 0)) or self._wanted_context
         if not limit:
             raise ValueError("the model's config names no context length: set model.context_tokens")
         self._context_tokens = min(limit, self._wanted_context or limit)

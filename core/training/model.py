@@ -200,10 +200,14 @@ def load_lm(model: str, revision: str = "", quantization: Any = None) -> Any:
     logging.disable_progress_bar()  # it would end up in an actor's log
     if not Path(model).exists() and (model.startswith((".", "/")) or model.count("/") != 1):
         raise ModelError(f"no model folder {model!r}: wanted one with config.json, or a hub name OWNER/NAME")
-    return AutoModelForCausalLM.from_pretrained(
+    lm = AutoModelForCausalLM.from_pretrained(
         model, revision=revision or "main", dtype=torch.float32, attn_implementation=register(),
         quantization_config=quantization,
     )  # fmt: skip
+    if not hasattr(getattr(lm, "model", None), "layers"):
+        raise ModelError(f"model {model!r} is a {type(lm).__name__}, which has no blocks at model.layers: wanted "
+                         f"a language model alone; of a multimodal one save the text part by itself")  # fmt: skip
+    return lm
 
 
 def prepare(

@@ -6,7 +6,7 @@
 
 Each job is a command of its own. One that needs a card gets one to itself, one that needs two waits for both. Its JSON
 goes to FOLDER/name.json, the end of what else it said to FOLDER/name.err; a line tells when each is over. First a judge
-proves itself: its children see what is installed, not PYTHONPATH.
+proves itself: its children may see other packages than it does.
 """
 
 import argparse

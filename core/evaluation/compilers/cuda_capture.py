@@ -2,9 +2,9 @@
 
 Runs in the process that imports the candidate, before it does. The module is replaced whole: the real one looks for
 compilers and needs setuptools. What is recorded is sent as one frame a call, `{"extension": {...}}` (`cuda_source`);
-the names that the extension would have are there, and calling one raises NeedsGpuError, which the caller takes as
-"reached its kernels". The candidate can replace all this as it can everything in its own process: what it sends is
-compiled, never believed.
+the names that the extension would have are there, its operators in `torch.ops` too, and calling one raises
+NeedsGpuError, which the caller takes as "reached its kernels". The candidate can replace all this as it can everything
+in its own process: what it sends is compiled, never believed.
 """
 
 import os
@@ -15,8 +15,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
+import torch
 
-from core.evaluation.cuda_source import MAX_EXTENSIONS, MAX_SOURCE_BYTES, Extension
+from core.evaluation.cuda_source import MAX_EXTENSIONS, MAX_SOURCE_BYTES, Extension, operators
 
 _MODULE = "torch.utils.cpp_extension"
 _BOUND = re.compile(r"\bdef\s*\(\s*\"(\w+)\"")
@@ -27,11 +28,12 @@ class NeedsGpuError(RuntimeError):
     """A function of a CUDA extension was called; there is no GPU to run it."""
 
 
-def install(send: Callable[[dict[str, Any]], None]) -> None:
-    """Put the recording module in place of `torch.utils.cpp_extension`; `send` gets each call's frame."""
+def install(send: Callable[[dict[str, Any]], None], *, stands_in: bool = True) -> None:
+    """Put the recording module in place of `torch.utils.cpp_extension`; `send` gets each call's frame. stands_in: what
+    the built extension would bring is there by name; False where the caller builds it."""
     count = 0
 
-    def record(extension: Extension) -> types.ModuleType:
+    def record(extension: Extension) -> types.ModuleType | str:
         nonlocal count
         count += 1
         size = sum(len(text.encode("utf-8", "replace")) for text in extension.cpp_sources + extension.cuda_sources)
@@ -42,7 +44,7 @@ def install(send: Callable[[dict[str, Any]], None]) -> None:
         if count > MAX_EXTENSIONS:
             raise RuntimeError(f"more than {MAX_EXTENSIONS} extensions")
         send({"extension": msgspec.to_builtins(extension)})
-        return _built(extension)
+        return _stand_in(extension) if stands_in else ""
 
     def load_inline(
         name: str,
@@ -54,7 +56,7 @@ def install(send: Callable[[dict[str, Any]], None]) -> None:
         extra_cuda_cflags: Any = None,
         *args: Any,
         **kwargs: Any,
-    ) -> types.ModuleType:
+    ) -> types.ModuleType | str:
         if functions is not None and not isinstance(functions, (str, list, tuple, Mapping)):
             raise ValueError(f"Expected 'functions' to be a list or dict, but was {type(functions)}")
         return record(
@@ -66,12 +68,13 @@ def install(send: Callable[[dict[str, Any]], None]) -> None:
                 cflags=_texts(extra_cflags),
                 cuda_flags=_texts(extra_cuda_cflags),
                 headers=not kwargs.get("no_implicit_headers", False),
+                python_module=bool(kwargs.get("is_python_module", True)),
             )
         )
 
     def load(
         name: str, sources: Any, extra_cflags: Any = None, extra_cuda_cflags: Any = None, *args: Any, **kwargs: Any
-    ) -> types.ModuleType:
+    ) -> types.ModuleType | str:
         paths = _texts(sources)
         return record(
             Extension(
@@ -81,6 +84,7 @@ def install(send: Callable[[dict[str, Any]], None]) -> None:
                 cflags=_texts(extra_cflags),
                 cuda_flags=_texts(extra_cuda_cflags),
                 headers=False,
+                python_module=bool(kwargs.get("is_python_module", True)),
             )
         )
 
@@ -91,8 +95,6 @@ def install(send: Callable[[dict[str, Any]], None]) -> None:
     module.is_ninja_available = lambda: True  # type: ignore[attr-defined]
     module.verify_ninja_availability = lambda: None  # type: ignore[attr-defined]
     sys.modules[_MODULE] = module
-    import torch.utils
-
     torch.utils.cpp_extension = module  # type: ignore[attr-defined]
 
 
@@ -110,8 +112,16 @@ def _read(path: str) -> str:
         return file.read()
 
 
-def _built(extension: Extension) -> types.ModuleType:
-    """A module with the names that the built extension would have."""
+def _stand_in(extension: Extension) -> types.ModuleType | str:
+    """A module with the names that the built extension would have; its library's path where it is no module."""
+    for namespace, name in operators(extension):
+        space = getattr(torch.ops, namespace)
+        if not hasattr(space, name):  # torch's own stay
+            operator: Any = _function(f"torch.ops.{namespace}", name)
+            operator.default = operator
+            setattr(space, name, operator)
+    if not extension.python_module:
+        return f"{extension.name}.so"
     module = types.ModuleType(extension.name)
     text = "\n".join(extension.cpp_sources + extension.cuda_sources)
     for name in extension.functions or _BOUND.findall(text):

@@ -20,14 +20,14 @@ from core.evaluation import harness
 _KEPT_CHARS = 64 * 1024
 _TORCH_HEADERS = ("torch/types.h", "torch/extension.h", "torch/all.h", "torch/torch.h", "ATen/ATen.h")
 _NAMES_TORCH = re.compile(r"#\s*include\s*[<\"](?:torch|ATen)/")
-_NEEDS_ALL = re.compile(r"\b(?:PYBIND11_MODULE|py::|pybind11::|torch::nn\b|torch::autograd\b|TORCH_LIBRARY)")
+_NEEDS_ALL = re.compile(r"\b(?:PYBIND11_MODULE|py::|pybind11::|torch::nn\b|torch::autograd\b)")
 _FEW = """#pragma once
 #include <optional>
 #include <vector>
 #include <ATen/core/Tensor.h>
 #include <ATen/Dispatch.h>
 #include <c10/util/Exception.h>
-{operators}
+{wanted}
 namespace torch {{
 using namespace at;
 using std::nullopt;
@@ -96,7 +96,8 @@ def _write_few(folder: str, text: str, torch_include: str) -> None:
     """Small headers under the names of torch's large ones, with the operators that the text names."""
     names = set(re.findall(r"\b(?:torch|at)::(\w+)", text))
     operators = sorted(name for name in names if os.path.exists(os.path.join(torch_include, f"ATen/ops/{name}.h")))
-    content = _FEW.format(operators="\n".join(f"#include <ATen/ops/{name}.h>" for name in operators))
+    wanted = [f"ATen/ops/{name}.h" for name in operators] + ["torch/library.h"] * ("TORCH_LIBRARY" in text)
+    content = _FEW.format(wanted="\n".join(f"#include <{path}>" for path in wanted))
     for name in _TORCH_HEADERS:
         path = os.path.join(folder, name)
         os.makedirs(os.path.dirname(path), exist_ok=True)

@@ -17,11 +17,11 @@ import logging
 import os
 import re
 import shutil
-import sys
 from typing import Any
 
 import msgspec
 
+from core.evaluation import import_path
 from core.evaluation.findings import printable
 from core.evaluation.gpu import work as gpu_work
 from core.evaluation.gpu.lease import first_call
@@ -193,7 +193,7 @@ class Counters:
         names = gpu_work.Names(source, backend).triton
         if not names:
             raise NoCountersError("the source defines no kernel")
-        script = [sys.executable, "-I"]
+        script = import_path.script()
         zygote.begin(msgspec.structs.replace(limits, wall_s=WALL_S))
         try:
             with first_call(self._device):

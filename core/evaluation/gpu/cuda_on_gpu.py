@@ -22,6 +22,7 @@ from types import ModuleType
 from typing import Any
 
 import msgspec
+import torch
 
 from core.evaluation import cuda_source
 from core.evaluation.compilers import compiler_text, cuda_capture, cuda_child, cuda_stage
@@ -58,14 +59,17 @@ def install(tools: Any, folder: str, watch: Any) -> None:
     """In the child, before the candidate is imported. `watch` (gpu.profile.Watch) wraps the built functions."""
     found = msgspec.convert(tools, Tools)
     recorded: list[Any] = []
-    cuda_capture.install(lambda frame: recorded.append(frame["extension"]))
+    cuda_capture.install(lambda frame: recorded.append(frame["extension"]), stands_in=False)
     module: Any = sys.modules["torch.utils.cpp_extension"]
     builder = Builder(found, folder)
 
     def building(record: Callable[..., Any]) -> Callable[..., Any]:
-        def load(*arguments: Any, **named: Any) -> ModuleType:
+        def load(*arguments: Any, **named: Any) -> ModuleType | str:
             record(*arguments, **named)
-            return _wrapped(builder.build(msgspec.convert(recorded.pop(), Extension)), watch)
+            extension = msgspec.convert(recorded.pop(), Extension)
+            built = builder.build(extension)
+            _wrap_operators(extension, watch)
+            return built if isinstance(built, str) else _wrapped(built, watch)
 
         return load
 
@@ -81,6 +85,18 @@ def _wrapped(built: ModuleType, watch: Any) -> ModuleType:
     return shown
 
 
+def _wrap_operators(extension: Extension, watch: Any) -> None:
+    """The same for operators that it registered with torch."""
+    for namespace, name in cuda_source.operators(extension):
+        space = getattr(torch.ops, namespace)
+        operator = getattr(space, name, None)
+        if isinstance(operator, torch._ops.OpOverloadPacket):
+            shown: Any = watch.wrapped(operator)
+            if hasattr(operator, "default"):
+                shown.default = watch.wrapped(operator.default)
+            setattr(space, name, shown)
+
+
 class Builder:
     """Compiles extensions into a folder and imports them."""
 
@@ -89,8 +105,8 @@ class Builder:
         self._until = time.monotonic() + tools.wall_s
         self._built = 0
 
-    def build(self, extension: Extension) -> ModuleType:
-        """The imported module. Raises ExtensionError."""
+    def build(self, extension: Extension) -> ModuleType | str:
+        """The imported module; where it is none, the path of the library that was loaded. Raises ExtensionError."""
         reason = cuda_source.unlinkable(extension)
         if reason:
             raise ExtensionError(reason)
@@ -120,7 +136,7 @@ class Builder:
         code, output = self._wait(_run(command, folder))
         if code:
             raise ExtensionError(self._told(output, texts))
-        return _imported(name, library)
+        return _imported(name, library) if extension.python_module else _loaded(library)
 
     def _host_part(self, extension: Extension, name: str, texts: dict[str, str]) -> "_Part":
         text = cuda_stage._joined("host", ".cpp", extension.cpp_sources, extension.headers, texts)
@@ -211,9 +227,21 @@ def _imported(name: str, library: str) -> ModuleType:
         module = importlib.util.module_from_spec(spec)
         loader.exec_module(module)
     except ImportError as error:
-        text = re.sub(r"^\S*\.so: ", "", str(error))
-        raise ExtensionError(f"the extension can't be loaded: {compiler_text.trim(text)}") from None
+        raise _unloadable(error) from None
     return module
+
+
+def _loaded(library: str) -> str:
+    try:
+        torch.ops.load_library(library)
+    except (OSError, RuntimeError) as error:  # an undefined symbol; an operator that is registered twice
+        raise _unloadable(error) from None
+    return library
+
+
+def _unloadable(error: Exception) -> ExtensionError:
+    text = re.sub(r"^\S*\.so: ", "", str(error))
+    return ExtensionError(f"the extension can't be loaded: {compiler_text.trim(text)}")
 
 
 def finding(error: dict[str, Any], source: str) -> Finding | None:

@@ -10,13 +10,13 @@ that says nothing of the GPU: ZygoteError.
 import json
 import secrets
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from core.evaluation import import_path
 from core.evaluation.gpu.condition import Probed, short_of_memory
 from core.evaluation.gpu.spawn import ChildFailed, GpuZygote
 from core.evaluation.walls import gpu as gpu_walls
@@ -117,7 +117,7 @@ def cold(device: str, memory_mb: int = MEMORY_MB, wall_s: float = COLD_S) -> Pro
     started, salt = time.monotonic(), secrets.randbelow(1 << 30)
     environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/nonexistent", "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
-        [sys.executable, "-I", str(PROGRAM), device, str(salt), str(memory_mb)],
+        [*import_path.script(), str(PROGRAM), device, str(salt), str(memory_mb)],
         env={**environment, **(gpu_walls.environment() if device != "cpu" else {})},
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip

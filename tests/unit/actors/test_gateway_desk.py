@@ -57,6 +57,64 @@ def test_what_is_judged_and_what_stood_are_counted_apart():
     run(main)
 
 
+async def counted(session, category=""):
+    """(judged for requests, stood already) of one category, from /metrics."""
+    async with session.get("/metrics") as response:
+        lines = (await response.text()).splitlines()
+    ends = f',category="{category}"}} '
+    values = {line.partition("{")[0]: int(line.partition(ends)[2]) for line in lines if ends in line}
+    return tuple(values.get(f"kernelmill_gateway_{name}", 0) for name in ("verdicts_total", "verdicts_cached_total"))
+
+
+def test_a_verdict_that_comes_after_its_request_gave_up_was_judged_for_it():
+    """It stands when it is asked for again, but nothing stood when it was asked for first."""
+
+    async def main():
+        go = asyncio.Event()
+
+        async def verdicts(candidate):
+            await go.wait()
+            return PASS
+
+        async with scene(verdicts, verdict_timeout_s=0.2) as (here, session):
+            for _ in range(2):
+                assert (await post(session, "/eval", body("slow")))[0] == 503
+            assert await counted(session) == (0, 0)
+            go.set()
+            record, _ = await asyncio.gather(here.bus.read_facts(1, timeout_s=30), here.desk.empty.wait())
+            assert record, "the fact follows the verdict"
+            for stood in range(3):
+                assert (await post(session, "/eval", body("slow")))[0] == 200
+                assert await counted(session) == (1, stood)
+            assert here.judged == {"slow": 1}
+
+    run(main)
+
+
+def test_a_request_looks_once_for_the_verdict_that_may_stand():
+    """A new one does before it asks, one that stands is answered from that very look."""
+
+    async def main():
+        async def verdicts(candidate):
+            return PASS
+
+        async with scene(verdicts) as (here, session):
+            broker, looks = here.judging._bus.broker, []
+            last = broker.last
+
+            async def counting(stream, subject):
+                looks.append(subject)
+                return await last(stream, subject)
+
+            broker.last = counting
+            for asked in range(1, 4):
+                assert (await post(session, "/eval", body("one")))[0] == 200
+                assert len(looks) == asked and len(set(looks)) == 1
+            assert here.judged == {"one": 1}
+
+    run(main)
+
+
 def test_a_client_that_goes_away_takes_nothing_from_the_others():
     async def main():
         go = asyncio.Event()

@@ -137,12 +137,15 @@ def test_a_verdict_that_was_missed_live_is_found_by_looking_again(server):
     @on_bus(server)
     async def body(join):
         generator, evaluator = await join("generator-0"), await join("evaluator-0")
-        wait = asyncio.create_task(generator.judged(evaluation(generator), timeout_s=10, recheck_s=0.2))
+        asking = generator.judged_or_stood(evaluation(generator), timeout_s=10, recheck_s=0.2)
+        wait = asyncio.create_task(asking)
         while (await generator.broker.stream_state(generator.names.evaluations)).messages == 0:
             pass
         await generator._verdict_subscription.stop()
         await evaluator.publish_judged(judged(evaluator))
-        assert (await wait).verdict.kind == "pass"
+        found, stood = await wait
+        assert found.verdict.kind == "pass" and not stood
+        assert await generator.judged_or_stood(evaluation(generator), timeout_s=10) == (found, True)
 
 
 def test_a_second_learner_is_fenced(server):

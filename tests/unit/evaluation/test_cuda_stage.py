@@ -98,6 +98,54 @@ def test_load_inline_is_recorded_and_its_functions_need_a_gpu() -> None:
         namespace["extension"].lunch(1, 2, 3)
 
 
+OPERATOR = """
+#include <torch/library.h>
+// TORCH_LIBRARY(commented_out, m) { m.def("nothing() -> ()"); }
+at::Tensor doubled(const at::Tensor& x) { return x + x; }
+TORCH_LIBRARY(NAMESPACE, m) {
+    m.def("doubled(Tensor x) -> Tensor");
+    m . def(R"(doubled.out(Tensor x, *, Tensor(a!) out) -> Tensor(a!))");
+    m.def("quietly", &doubled);
+}
+TORCH_LIBRARY_IMPL(NAMESPACE, CPU, m) { m.impl("doubled", &doubled); }
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("bound", &doubled); }
+"""
+
+
+def test_operators_that_an_extension_registers_are_told_from_the_text() -> None:
+    def of(text: str) -> list[tuple[str, str]]:
+        return cuda_source.operators(Extension(name="own", cpp_sources=(text,)))
+
+    assert of(OPERATOR) == [("NAMESPACE", "doubled"), ("NAMESPACE", "quietly")]
+    assert of('TORCH_LIBRARY_FRAGMENT(TORCH_EXTENSION_NAME, lib) {lib.def("own::f(Tensor x) -> Tensor");}') == [
+        ("own", "f")
+    ]
+    assert of('STABLE_TORCH_LIBRARY(a, m) { m.def("f() -> ()"); other.def("g() -> ()"); }') == [("a", "f")]
+    assert of('PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("f", &f); }') == of("TORCH_LIBRARY(a") == []
+
+
+@pytest.mark.parametrize("form", ["load_inline", "load"])
+def test_operators_of_an_extension_that_is_no_module_need_a_gpu(form: str, tmp_path: Path) -> None:
+    """What stands in torch.ops of this process stays there: each form has a namespace of its own."""
+    namespace = f"km_recorded_{form}"
+    text = OPERATOR.replace("NAMESPACE", namespace)
+    path = tmp_path / "k.cu"
+    path.write_text(text)
+    given = {"load_inline": f"'k', '', cuda_sources={text!r}", "load": f"'k', [{str(path)!r}]"}[form]
+    source = f"from torch.utils.cpp_extension import {form}\nlibrary = {form}({given}, is_python_module=False)"
+    extensions, names = capture(source)
+    assert not extensions[0].python_module and names["library"] == "k.so"
+    space = getattr(torch.ops, namespace)
+    for call in (space.doubled, space.doubled.default, space.quietly):
+        with pytest.raises(cuda_capture.NeedsGpuError, match=rf"torch.ops.{namespace}.\w+ needs a GPU to run"):
+            call(torch.zeros(3))
+    with pytest.raises(AttributeError):
+        _ = space.tripled
+    add = torch.ops.aten.add
+    capture(source.replace(namespace, "aten").replace("doubled", "add"))
+    assert torch.ops.aten.add is add
+
+
 def test_load_reads_the_files_that_the_candidate_wrote(tmp_path: Any) -> None:
     path = tmp_path / "k.cu"
     source = f"""
@@ -266,13 +314,28 @@ torch::Tensor copy(torch::Tensor x) {
 '''
 load_inline("x", "torch::Tensor copy(torch::Tensor x);", cuda_sources=cuda, functions=["copy"])
 """
+REGISTERED = """
+from torch.utils.cpp_extension import load_inline
+cuda = '''
+#include <torch/library.h>
+__global__ void k(float* out) { out[threadIdx.x] = 1.f; }
+torch::Tensor ones(const torch::Tensor& x) {
+    auto out = torch::empty_like(x);
+    k<<<1, 256>>>(out.data_ptr<float>());
+    return out;
+}
+TORCH_LIBRARY(km_compiled, m) { m.def("ones(Tensor x) -> Tensor", &ones); }
+'''
+load_inline("x", "", cuda_sources=cuda, is_python_module=False)
+"""
 
 
 @needs_nvcc
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_tensor_of_torch_compiles_with_few_headers(stage: CudaStage) -> None:
-    assert judge(stage, WITH_TORCH).compiled
+@pytest.mark.parametrize("source", [WITH_TORCH, REGISTERED], ids=["module", "operator"])
+def test_a_tensor_of_torch_compiles_with_few_headers(stage: CudaStage, source: str) -> None:
+    assert judge(stage, source).compiled
 
 
 @needs_nvcc

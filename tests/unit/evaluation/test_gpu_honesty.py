@@ -1,6 +1,7 @@
 """The honesty check's orders through a real child in its walls; on the CPU torch's operators stand for kernels."""
 
 import os
+import shutil
 
 import pytest
 import torch
@@ -97,8 +98,8 @@ def begun(zygote, tools=None):
     zygote.ask("watch", tools)
 
 
-def loaded(zygote, task, source):
-    begun(zygote)
+def loaded(zygote, task, source, tools=None):
+    begun(zygote, tools)
     zygote.ask("import", source)
     zygote.ask("construct", ["list", [["list", []], ["dict", {}]]])
     out = Outputs("cpu", task.reference.outputs)
@@ -179,6 +180,35 @@ def test_extension_is_built_inside_the_walls(zygote) -> None:
     zygote.ask("construct", ["list", [["list", []], ["dict", {}]]])
     finding = told(zygote, EXTENSION.replace("FACTOR", "factor"))
     assert finding is not None and finding.code == "if (i < n) out[i] = x[i] * factor;"
+
+
+REGISTERED = '''
+from torch.utils.cpp_extension import load_inline
+CPP = """
+#include <torch/library.h>
+#include <ATen/core/Tensor.h>
+at::Tensor same(const at::Tensor& x) { return x.clone(); }
+TORCH_LIBRARY(km_registered, m) { m.def("same(Tensor x) -> Tensor", &same); }
+"""
+library = load_inline("same", CPP, is_python_module=False, no_implicit_headers=True)
+assert library.endswith("same.so")
+import torch
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        x = torch.softmax(torch.ops.km_registered.same(x), 1)
+        return torch.ops.km_registered.same.default(x)
+'''
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="needs g++")
+@pytest.mark.skipif(isinstance(cuda_tools.find("cuda:0", "sm_90"), str), reason="needs a CUDA toolkit to link with")
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_operators_that_an_extension_registers_are_called_and_watched(zygote, task) -> None:
+    """They are kernels of the candidate's own: without what they write the ghost run's output is wrong."""
+    out = loaded(zygote, task, REGISTERED, cuda_tools.find("cuda:0", "sm_90", wall_s=400.0))
+    assert gpu_honesty.ghost_share(task, zygote, out, PLACES) == (0.0, 2)
+    out.close()
 
 
 def test_other_failures_are_not_the_compilers() -> None:

@@ -57,6 +57,7 @@ def test_a_line_computes_what_torch_computes(bench: Callable[..., Any], body: st
     assert bench(workbench.difference, _model(body), random_programs.inputs(1)) == ""
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # torch's, of what the programs do: they are odd on purpose
 @pytest.mark.parametrize("seed", range(40))
 def test_a_program_computes_what_torch_computes(bench: Callable[..., Any], seed: int) -> None:
     source = random_programs.program(seed)

@@ -11,6 +11,8 @@ from core.generation import qwen3_decoder
 from core.generation.decoders import CachedDecoder
 from core.generation.engine import PromptTooLong, Sampling
 from core.generation.transformers_engine import EngineStopped, TransformersEngine
+from tests.unit.generation import multimodal
+from tests.unit.generation.multimodal import tiny_multimodal
 
 VOCAB, CONTEXT = 97, 512
 PROMPTS = [[5, 6, 7], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11], [5, 6, 7], [96, 0, 1, 50, 51]]
@@ -257,6 +259,16 @@ def test_cancelling_gives_the_slot_back(make_engine):
     expected = teacher_forced(engine.model, PROMPTS[0], completion.ids.tolist())
     np.testing.assert_allclose(completion.logprobs, expected, atol=1e-4)
     assert tokens < 30 + CONTEXT
+
+
+def test_the_context_of_a_multimodal_model_is_its_language_models():
+    async def use(engine):
+        completion = await engine.generate(PROMPTS[0], Sampling(max_new_tokens=10_000, seed=1))
+        return engine.context_tokens, completion
+
+    engine = TransformersEngine(tiny_multimodal())
+    context, completion = with_engine(engine, use)
+    assert context == multimodal.CONTEXT == len(PROMPTS[0]) + len(completion.ids)
 
 
 def test_stopping_fails_what_runs_and_what_waits(make_engine):

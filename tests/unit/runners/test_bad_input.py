@@ -170,10 +170,20 @@ def test_a_model_folder_whose_files_are_broken(tmp_path, name, content):
     refused(kernelmill("up", recipe(tmp_path), "--dry-run", f"model.path={model}"), name, "can't be used")
 
 
+def multimodal(values):
+    """The same model as a part of a multimodal checkpoint: its fields stand in text_config alone."""
+    return {"model_type": "gemma3", "vision_config": {}, "text_config": values}
+
+
+def multimodal_with_both(values):
+    return {**multimodal(values), "max_position_embeddings": 9}
+
+
+@pytest.mark.parametrize("shape", [dict, multimodal, multimodal_with_both])
 @pytest.mark.parametrize("limit", [320, 64])
-def test_a_model_whose_context_an_answer_fills(tmp_path, limit):
-    values = json.loads((ROOT / "configs/policies/demo/config.json").read_text())
-    model = broken_model(tmp_path, "config.json", json.dumps({**values, "max_position_embeddings": limit}).encode())
+def test_a_model_whose_context_an_answer_fills(tmp_path, limit, shape):
+    values = {**json.loads((ROOT / "configs/policies/demo/config.json").read_text()), "max_position_embeddings": limit}
+    model = broken_model(tmp_path, "config.json", json.dumps(shape(values)).encode())
     done = kernelmill("up", recipe(tmp_path), "--dry-run", f"model.path={model}")
     refused(done, f"max_position_embeddings = {limit}", "set rollout.max_new_tokens = 320 below it")
     done = kernelmill("up", recipe(tmp_path), "--dry-run", f"model.path={model}", f"rollout.max_new_tokens={limit - 1}")

@@ -94,6 +94,7 @@ def test_blocks_stay_compiled_when_they_are_not_to_blame(policy_folder, monkeypa
     assert again["applied"] == 1.0 and again["compile_retry"] == 0.0 and again["version"] == 2.0
 
 
+@pytest.mark.filterwarnings("ignore:dynamo_pgo force disabled")  # as it should be, here
 def test_options_reach_the_backward_graph(monkeypatch):
     """They are told to the compiler itself, since the backward graph is compiled when `prepare` is long over."""
     from torch._inductor import compile_fx, config

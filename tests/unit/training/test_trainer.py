@@ -1,13 +1,17 @@
 """A step against the whole loss written out in float64, and what must not change it: cuts, order, ranks."""
 
+import re
+
 import msgspec
 import numpy as np
 import pytest
 import torch
 
+from core.record.metrics import METRICS
 from core.training.model import ModelError
 from core.training.settings import TrainerSettings
 from core.training.trainer import Trainer
+from tests.unit.generation.multimodal import tiny_multimodal
 from tests.unit.training.conftest import make_samples
 
 
@@ -147,6 +151,20 @@ def test_a_step_that_is_not_finite_changes_nothing(policy_folder):
     assert trainer.step(make_samples(8))["applied"] == 1
 
 
+@pytest.mark.parametrize("fields", [{}, {"advantage": "gae", "baseline": "none"}], ids=["plain", "critic"])
+def test_every_number_of_a_step_is_in_the_table_of_metrics(policy_folder, fields):
+    trainer = Trainer(settings_for(policy_folder, **fields))
+    sent = make_samples(6)
+    sent[0] = msgspec.structs.replace(sent[0], ret=float("nan"))
+    numbers = {**trainer.step(sent), **trainer.step(sent[:1])}
+    varying = {"lag/[^/]+/": "lag/LAG/", "(refused|refused_step)/.+": r"\1/REASON"}
+    told = {re.sub("^masked_share/.+", "masked_share/CORRECTION", key) for key in numbers}
+    for pattern, name in varying.items():
+        told = {re.sub(f"^{pattern}", name, key) for key in told}
+    assert {"refused/REASON", "refused_step/REASON", "masked_share/CORRECTION", "lr"} <= told
+    assert told <= {metric.name for metric in METRICS if "step" in metric.where}
+
+
 def test_an_episode_twice_in_a_batch_is_an_error(policy_folder):
     samples = make_samples(4)
     with pytest.raises(ValueError, match=r"g0/1 turn 0 .* twice"):
@@ -160,6 +178,12 @@ def test_refusing_what_can_not_be(policy_folder):
         settings_for(policy_folder, schedule="cosine")
     with pytest.raises(ModelError, match=r"no model folder '\./nowhere'"):
         Trainer(settings_for("./nowhere"))
+
+
+def test_a_multimodal_model_is_refused_by_its_name(tmp_path):
+    tiny_multimodal().save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match=r"is a Gemma3ForConditionalGeneration, .* wanted a language model alone"):
+        Trainer(settings_for(str(tmp_path)))
 
 
 def test_settings_mirror_the_config():
