@@ -22,10 +22,10 @@ import platform
 import sys
 import tempfile
 import time
-from pathlib import Path
 
 from tests.benchmarks.children import json_lines
-from tests.benchmarks.learner_shapes import MODELS
+from tests.benchmarks.learner_shapes import MODELS, size_gb
+from tests.gpu.fast_folder import in_memory
 
 DEFAULT = "default"
 CONFIGURATIONS: dict[str, dict] = {
@@ -118,6 +118,7 @@ def main() -> None:
     ask.add_argument("--shapes", default="1x16384,8x2048")
     ask.add_argument("--sweep", action="store_true", help="measure every configuration")
     ask.add_argument("--configurations", default="", help=f"some of: {', '.join(CONFIGURATIONS)}")
+    ask.add_argument("--first", action="store_true", help="no more configurations after one that measured every shape")
     ask.add_argument("--ranks", type=int, default=1)
     ask.add_argument("--steps", type=int, default=4)
     ask.add_argument("--warmup", type=int, default=2)
@@ -137,8 +138,7 @@ def main() -> None:
         ask.error(f"unknown configuration {unknown[0]!r}; known: {', '.join(CONFIGURATIONS)}")
 
     record, results, trl = Record(said.out), {}, []
-    fast = "/dev/shm" if Path("/dev/shm").is_dir() else None
-    with tempfile.TemporaryDirectory(dir=fast) as folder:
+    with tempfile.TemporaryDirectory(dir=in_memory(1.2 * size_gb(said.model))) as folder:
         made = child_of(
             "import json; from tests.benchmarks.learner_shapes import save_model, machine;"
             f"save_model({said.model!r}, {folder!r}, {said.device!r}); print(json.dumps(machine({said.device!r})))",
@@ -154,6 +154,8 @@ def main() -> None:
             results[name] = run_ours(folder, name, said, record)
             if i == 0 and not said.no_trl:
                 trl = run_trl(folder, said, record)
+            if said.first and all(shape in results[name] for shape in shapes):
+                break
     print(json.dumps(final(results, trl, shapes, said, made)), flush=True)
 
 
