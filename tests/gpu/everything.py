@@ -38,6 +38,10 @@ JOBS: dict[str, Job] = {
         "tests.benchmarks.learner", "--model", "4b", "--ranks", "2", "--shapes", "2x16384,16x2048", "--no-trl",
         "--configurations", "default,attention-kept", "--first", "--limit", "170",
     )),
+    "context": Job(2, 80, (
+        "tests.benchmarks.learner", "--ranks", "2", "--shapes", "1x16384", "--no-trl", "--configurations",
+        "default,context", "--limit", "75",
+    )),
     "rollout": Job(2, 190, ("tests.benchmarks.rollout", "--limit-s", "230"), vllm=True),
     "whole": Job(1, 235, ("tests.gpu.whole_system", "--limit-s", "235"), vllm=True, judges=True),
     "whole-apart": Job(2, 200, ("tests.gpu.whole_system", "--apart", "--limit-s", "260"), vllm=True, judges=True),
