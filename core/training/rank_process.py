@@ -98,3 +98,4 @@ if __name__ == "__main__":
     if torch.cuda.is_available():
         torch.cuda.init()
     serve(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    os._exit(0)  # the thread that waits on the store would have the interpreter's end abort this process

@@ -12,6 +12,7 @@ Run by `tests.benchmarks.learner`. Lines: {"shape", figures ...}, with --profile
 
 import argparse
 import json
+import os
 import statistics
 import time
 import traceback
@@ -134,6 +135,8 @@ def main() -> None:
                 traceback.print_exc()
                 say({"shape": shape, "error": f"{type(error).__name__}: {str(error)[:400]}"})
                 failed = True
+                if said.ranks > 1:  # the others may wait in a collective for ever; they die with this process
+                    os._exit(1)
     raise SystemExit(1 if failed else 0)
 
 

@@ -29,6 +29,14 @@ def parse(shape: str) -> list[int]:
     return [int(tokens)] * int(rows) if times else [int(n) for n in shape.split("+")]
 
 
+def size_gb(name: str) -> float:
+    """Of a policy's float32 weights on disk."""
+    m = MODELS[name]
+    heads = 2 * m["num_attention_heads"] + 2 * m["num_key_value_heads"]
+    block = m["hidden_size"] * (heads * m["head_dim"] + 3 * m["intermediate_size"])
+    return 4e-9 * (m["vocab_size"] * m["hidden_size"] + m["num_hidden_layers"] * block)
+
+
 def save_model(name: str, folder: str, device: str) -> None:
     """A policy with random weights and a tokenizer without words, in `folder`."""
     import torch

@@ -37,7 +37,8 @@ from core.generation.engine import Sampling
 from core.generation.vllm_engine import VLLMEngine, VLLMSettings
 from core.weights import filesystem, ipc, nccl
 from tests.gpu.bytecode import compile_missing
-from tests.gpu.random_policy import SHAPES, in_memory, make_policy
+from tests.gpu.fast_folder import in_memory
+from tests.gpu.random_policy import SHAPES, make_policy
 from tests.gpu.told import Told
 
 BARS = {"share": 0.9, "paused_s": 0.3, "idle_share": 0.05}

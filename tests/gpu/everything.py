@@ -1,41 +1,29 @@
 """All that only cards can show, in one go on one or two of them: `python -m tests.gpu.everything --out FOLDER`.
 
     --jobs chaos learner     these alone, in this order (default: all, as far as time goes)
-    --limit-s 560            nothing is begun that would not be over by then; what runs is ended
+    --limit-s 560            all of it: nothing is begun that would not be over by then, what runs is asked to end
     --vllm-path FOLDER       where vLLM is when it is not installed: for the jobs that need it
 
-Each job is a command of its own. One that needs a card gets one to itself, one that needs two waits for both. Its JSON
-goes to FOLDER/name.json, the end of what else it said to FOLDER/name.err; a line tells when each is over. First a judge
-proves itself: its children may see other packages than it does.
+Each job is a command of its own. One that needs a card gets one to itself, one that needs two waits for both; what is
+over before that may begin meanwhile. What they say is in FOLDER/results.json and FOLDER/err.txt, while they run too
+(`tests.gpu.jobs`); a line tells when each is over. First a judge proves itself, and where it can't, the jobs that judge
+are left out: its children may see other packages than it does.
 """
 
 import argparse
 import asyncio
-import contextlib
-import json
-import os
 import signal
-import subprocess
-import sys
+import tempfile
 import time
 from pathlib import Path
-from typing import IO, NamedTuple
 
 from core.evaluation.pool import JudgeError, JudgePool
 from core.evaluation.settings import JudgeSettings
+from tests.gpu.jobs import GRACE_S, Job, Results, Running
 
-ROOT = Path(__file__).parents[2]
-ERR_BYTES = 40_000
+WRITE_S = 3.0
 TESTS = ("training/test_fresh_memory.py", "training/test_flash.py", "training/test_snapshot_gpu.py")
 JUDGE_TESTS = ("test_gpu_stage.py", "test_gpu_kinds.py", "test_gpu_faults.py", "test_gpu_clock_device.py")
-
-
-class Job(NamedTuple):
-    cards: int
-    seconds: int
-    """What it took on H200s, about; it is not begun with less time than that."""
-    words: tuple[str, ...]
-    vllm: bool = False
 
 
 def tests(*files: str) -> tuple[str, ...]:
@@ -43,108 +31,125 @@ def tests(*files: str) -> tuple[str, ...]:
 
 
 JOBS: dict[str, Job] = {
-    "chaos": Job(1, 245, ("tests.benchmarks.gpu_chaos", "--workers", "8", "--endless-wall", "2.5")),
+    "chaos": Job(1, 245, ("tests.benchmarks.gpu_chaos", "--workers", "8", "--endless-wall", "2.5"), judges=True),
     "learner": Job(1, 120, ("tests.benchmarks.learner",)),
-    "memory": Job(1, 55, ("tests.benchmarks.gpu_memory",)),
-    "learner-4b": Job(2, 130, (
+    "memory": Job(1, 55, ("tests.benchmarks.gpu_memory",), judges=True),
+    "learner-4b": Job(2, 150, (
         "tests.benchmarks.learner", "--model", "4b", "--ranks", "2", "--shapes", "2x16384,16x2048", "--no-trl",
-        "--limit", "120",
+        "--configurations", "default,attention-kept", "--first", "--limit", "170",
+    )),
+    "context": Job(2, 80, (
+        "tests.benchmarks.learner", "--ranks", "2", "--shapes", "1x16384", "--no-trl", "--configurations",
+        "default,context", "--limit", "75",
     )),
     "rollout": Job(2, 190, ("tests.benchmarks.rollout", "--limit-s", "230"), vllm=True),
-    "whole": Job(1, 235, ("tests.gpu.whole_system", "--limit-s", "235"), vllm=True),
-    "whole-apart": Job(2, 200, ("tests.gpu.whole_system", "--apart", "--limit-s", "260"), vllm=True),
-    "corpus": Job(1, 180, ("tests.hacks.gpu.gpu_corpus", "--workers", "10")),
-    "judge": Job(1, 345, ("tests.benchmarks.judge_gpu",)),
+    "whole": Job(1, 235, ("tests.gpu.whole_system", "--limit-s", "235"), vllm=True, judges=True),
+    "whole-apart": Job(2, 200, ("tests.gpu.whole_system", "--apart", "--limit-s", "260"), vllm=True, judges=True),
+    "corpus": Job(1, 180, ("tests.hacks.gpu.gpu_corpus", "--workers", "10"), judges=True),
+    "judge": Job(1, 345, ("tests.benchmarks.judge_gpu",), judges=True),
     "tests": Job(1, 200, tests(*TESTS)),
-    "judge-tests": Job(1, 200, tests(*(f"evaluation/{name}" for name in JUDGE_TESTS))),
-    "starters": Job(1, 60, ("tests.gpu.judge_starters",)),
+    "judge-tests": Job(1, 200, tests(*(f"evaluation/{name}" for name in JUDGE_TESTS)), judges=True),
+    "starters": Job(1, 60, ("tests.gpu.judge_starters",), judges=True),
+    "memory-beside": Job(1, 40, ("tests.gpu.memory_beside",)),
 }  # fmt: skip
 
 
-class Running(NamedTuple):
-    process: subprocess.Popen
-    cards: tuple[int, ...]
-    began: float
-    err: IO[bytes]
-
-
-async def fit() -> None:
-    """Raises JudgeError where a judge can't work, or fails right kernels (core.evaluation.proof)."""
+async def fit() -> str:
+    """Why a judge can't work here, or fails right kernels (core.evaluation.proof); empty where it does neither."""
     pool = JudgePool(JudgeSettings(speed="none"), workers=1)
     try:
         await pool.start()
+    except JudgeError as error:
+        return str(error)
     finally:
         await pool.stop()
+    return ""
 
 
-def start(name: str, job: Job, cards: tuple[int, ...], out: Path, vllm_path: str) -> Running:
-    paths = [vllm_path] if job.vllm and vllm_path else []
-    paths += [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH", "")])]
-    err = (out / f"{name}.err").open("wb")
-    process = subprocess.Popen(
-        [sys.executable, "-m", *job.words], cwd=ROOT, stdout=(out / f"{name}.json").open("wb"), stderr=err,
-        start_new_session=True,
-        env={
-            **os.environ, "PYTHONPATH": os.pathsep.join(paths), "HF_HUB_OFFLINE": "1",
-            "CUDA_VISIBLE_DEVICES": ",".join(map(str, cards)),
-        },
-    )  # fmt: skip
-    return Running(process, cards, time.monotonic(), err)
+def next_job(waiting: list[str], free: int, frees_s: float) -> str | None:
+    """The first that may begin on `free` cards. Who waits for more cards is not kept waiting by those behind it: they
+    begin only where they are over before all cards are free, in `frees_s`."""
+    held = False
+    for name in waiting:
+        job = JOBS[name]
+        if job.cards <= free and (not held or job.seconds <= frees_s):
+            return name
+        held = held or job.cards > free
+    return None
 
 
-def end(name: str, running: Running, out: Path) -> None:
-    """Told, and what it said cut to its end."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(running.process.pid, signal.SIGKILL)
-    code = running.process.wait()
-    running.err.close()
-    said = out / f"{name}.err"
-    said.write_bytes(said.read_bytes()[-ERR_BYTES:])
-    told = {"job": name, "code": code, "cards": running.cards, "seconds": round(time.monotonic() - running.began, 1)}
-    print(json.dumps(told), flush=True)
+def left_out(job: Job, cards: int, left_s: float, unfit: str) -> str:
+    """Why a job can't begin any more; empty where it can."""
+    if job.cards > cards:
+        return "cards"
+    if job.seconds > left_s - GRACE_S:
+        return "time"
+    return f"no judge: {unfit}" if job.judges and unfit else ""
+
+
+def play(names: list[str], cards: int, until: float, results: Results, folder: Path, unfit: str, vllm: str) -> None:
+    """All jobs; what they say goes by files in `folder` into `results`."""
+    waiting, running, free = list(names), list[Running](), set(range(cards))
+    try:
+        _play(waiting, running, free, until, results, folder, unfit, vllm)
+    finally:  # also where this process is told to end
+        for one in running:
+            results.tell(one.name, one.end())
+            results.note_err(one)
+        results.write()
+
+
+def _play(
+    waiting: list[str], running: list[Running], free: set[int], until: float, results: Results, folder: Path,
+    unfit: str, vllm: str,
+) -> None:  # fmt: skip
+    cards, written = len(free), 0.0
+    while waiting or running:
+        left_s = until - time.monotonic()
+        for name in tuple(waiting):
+            if why := left_out(JOBS[name], cards, left_s, unfit):
+                waiting.remove(name)
+                results.tell(name, {"state": "left out", "why": why})
+        frees_s = max((one.left_s for one in running), default=0.0)
+        if (chosen := next_job(waiting, len(free), frees_s)) is not None:
+            taken = tuple(sorted(free)[: JOBS[chosen].cards])
+            free -= set(taken)
+            waiting.remove(chosen)
+            running.append(Running(chosen, JOBS[chosen], taken, folder, left_s, vllm))
+        for one in [one for one in running if one.over()]:
+            running.remove(one)
+            free |= set(one.cards)
+            results.tell(one.name, one.end())
+            results.note_err(one)
+            written = 0.0
+        if time.monotonic() - written > WRITE_S:
+            results.write(running)
+            written = time.monotonic()
+        time.sleep(0.2)
 
 
 def main() -> None:
+    began = time.monotonic()
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ask.add_argument("--out", type=Path, required=True)
     ask.add_argument("--jobs", nargs="+", choices=tuple(JOBS), default=list(JOBS))
     ask.add_argument("--limit-s", type=float, default=3600.0)
     ask.add_argument("--vllm-path", default="")
     said = ask.parse_args()
-    try:
-        asyncio.run(fit())
-    except JudgeError as error:
-        raise SystemExit(f"this machine can't judge: {error}") from None
     import torch
 
     cards = torch.cuda.device_count()
-    names = [torch.cuda.get_device_name(card) for card in range(cards)]
-    said.out.mkdir(parents=True, exist_ok=True)
-    until = time.monotonic() + said.limit_s
-    print(json.dumps({"cards": names, "jobs": said.jobs}), flush=True)
-    waiting, running = list(said.jobs), {}
-    free = set(range(cards))
-    while waiting or running:
-        left = until - time.monotonic()
-        for name in list(waiting):
-            job = JOBS[name]
-            if job.cards > cards or job.seconds > left:
-                waiting.remove(name)
-                print(json.dumps({"job": name, "left_out": "cards" if job.cards > cards else "time"}), flush=True)
-            elif job.cards <= len(free):
-                taken = tuple(sorted(free)[: job.cards])
-                free -= set(taken)
-                waiting.remove(name)
-                running[name] = start(name, job, taken, said.out, said.vllm_path)
-            elif job.cards > 1:
-                break  # who comes later must not keep it waiting for ever
-        for name, one in list(running.items()):
-            if one.process.poll() is not None or left <= 0:
-                end(name, one, said.out)
-                free |= set(one.cards)
-                del running[name]
-        time.sleep(0.2)
+    head = {"cards": [torch.cuda.get_device_name(card) for card in range(cards)], "torch": str(torch.__version__)}
+    results = Results(said.out, head)
+    results.write()
+    judging = any(JOBS[name].judges for name in said.jobs)
+    unfit = asyncio.run(fit()) if judging else ""
+    if unfit:
+        print(f"this machine can't judge: {unfit}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="everything-") as folder:
+        play(said.jobs, cards, began + said.limit_s, results, Path(folder), unfit, said.vllm_path)
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     main()

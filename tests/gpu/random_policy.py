@@ -31,9 +31,3 @@ def make_policy(folder: Path, shape: str, dtype: torch.dtype, device: str) -> di
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         shutil.copy(DEMO / name, folder / name)
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
-
-
-def in_memory(wanted_gb: float) -> Path | None:
-    """/dev/shm where it has room for so much (in a container it may be tiny), else None: the usual temporary folder."""
-    memory = Path("/dev/shm")
-    return memory if memory.is_dir() and shutil.disk_usage(memory).free > wanted_gb * 1e9 else None

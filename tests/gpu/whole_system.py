@@ -27,7 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.gpu.bytecode import compile_missing
-from tests.gpu.random_policy import DEMO, in_memory, make_policy
+from tests.gpu.fast_folder import in_memory
+from tests.gpu.random_policy import DEMO, make_policy
 from tests.gpu.told import Told
 
 CASES = ("demo-ipc", "random-filesystem", "demo-filesystem", "random-ipc")

@@ -41,6 +41,8 @@ STAYS = "on the GPU could not be ended"
 LOST = "this judge's own CUDA context is lost"
 """How a verdict begins whose process can't judge any more."""
 TOO_LARGE = "too large for this device"
+RAN_ON = "kernels ran on while forward was not called"
+"""How a verdict begins whose process was found to be what kept the GPU busy."""
 PROGRAM_XIDS = frozenset({13, 31, 32, 43, 45, 68, 69})
 """Xids that a wrong program causes on a sound GPU (NVIDIA's list): exceptions, page faults, ended channels."""
 Category = Literal["healthy", "quarantined", "unfit"]
@@ -242,13 +244,14 @@ def spoilable(verdict: Verdict) -> bool:
 IN_DOUBT = "the GPU itself was in doubt"
 
 
-def doubtful(verdict: Verdict, *, company: bool, endless: bool, grave: bool) -> str:
+def doubtful(verdict: Verdict, *, company: bool, endless: bool, grave: bool, alone: bool) -> str:
     """Why somebody else's trouble on the GPU may be in this verdict; empty where it is the candidate's own.
 
     Args:
         company: others used the GPU's memory meanwhile.
         endless: another's candidate had to be stopped meanwhile.
         grave: a grave fault was seen meanwhile.
+        alone: our other workers were kept away.
     """
     if verdict.kind == "infra":
         return "others held memory of the GPU" if company and short_of_memory(verdict.feedback) else ""
@@ -262,6 +265,8 @@ def doubtful(verdict: Verdict, *, company: bool, endless: bool, grave: bool) -> 
         return "another candidate's endless kernel ran" if endless and verdict.speed_kind == "measured" else ""
     if verdict.category == "timeout" and endless:
         return "another candidate's endless kernel ran"
+    if verdict.category == "tampering" and RAN_ON in verdict.feedback and not alone:
+        return "the GPU may have come to rest by chance when its process was ended"
     if verdict.category == "memory" and company and not own_doing(verdict.feedback):
         return "others held memory of the GPU"
     return ""

@@ -171,6 +171,7 @@ class GpuHealth:
             company=not alone and (bool(others) or kept.entries > number),
             endless=not alone and not self.quiet.looked and kept.condition.endless_since(began, os.getpid()),
             grave=kept.condition.grave != grave,
+            alone=alone,
         )
         return verdict, why, own
 

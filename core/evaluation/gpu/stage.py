@@ -29,6 +29,7 @@ from core.evaluation.gpu import precision as gpu_precision
 from core.evaluation.gpu import warm as gpu_warm
 from core.evaluation.gpu.accounts import Accounts
 from core.evaluation.gpu.clock import GpuSettings as GpuSettings
+from core.evaluation.gpu.condition import RAN_ON
 from core.evaluation.gpu.counters import Counters
 from core.evaluation.gpu.device_memory import DriverError
 from core.evaluation.gpu.device_reference import Aside, Samples
@@ -224,8 +225,7 @@ class GpuStage(Troubles):
             with lease(self.settings.device, alone=True):
                 if self._clock.quiet is None or self._clock.quiet.busy():
                     raise
-            text = "kernels ran on while forward was not called"
-            finding = Finding(stage="timing", category="tampering", headline=text)
+            finding = Finding(stage="timing", category="tampering", headline=RAN_ON)
         except ChildFailed as failure:
             if failure.baseline:
                 return self._baseline_failed(task, failure, key)

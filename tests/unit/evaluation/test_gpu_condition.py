@@ -9,6 +9,7 @@ from core.evaluation.gpu.condition import (
     KEPT,
     LOST,
     PROBES,
+    RAN_ON,
     STAYS,
     TOO_LARGE,
     Condition,
@@ -192,10 +193,13 @@ def test_whose_doing_a_lack_of_memory_is():
         (verdict(kind="unsupported", feedback=f"{TOO_LARGE} of 80 GB"), {}, False),
         (verdict(category="compile_error", stage="compile"), {"grave": True}, False),
         (verdict(category="wrong_value", tier="cpu"), {"grave": True}, False),
+        (verdict(category="tampering", feedback=RAN_ON), {}, True),
+        (verdict(category="tampering", feedback=RAN_ON), {"alone": True}, False),
+        (verdict(category="tampering", feedback="it set tf32"), {}, False),
     ],
 )
 def test_which_verdicts_are_made_again(found, circumstances, again):
-    given_ = {"company": False, "endless": False, "grave": False} | circumstances
+    given_ = {"company": False, "endless": False, "grave": False, "alone": False} | circumstances
     assert bool(doubtful(found, **given_)) is again
 
 

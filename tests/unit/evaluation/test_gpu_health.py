@@ -12,7 +12,7 @@ from core.evaluation.gpu import health as gpu_health
 from core.evaluation.gpu import probe as gpu_probe
 from core.evaluation.gpu import probe_child as gpu_probe_child
 from core.evaluation.gpu import processes as gpu_processes
-from core.evaluation.gpu.condition import LOST, PROBES, Probed
+from core.evaluation.gpu.condition import LOST, PROBES, RAN_ON, Probed
 from core.evaluation.gpu.health import ContextLost, GpuHealth, GpuUnfit
 from core.evaluation.gpu.spawn import GpuZygote
 from core.evaluation.spawn import ZygoteError
@@ -214,6 +214,19 @@ def test_a_judge_that_says_its_context_is_lost_must_end(tmp_path, words):
     with pytest.raises(ContextLost, match="context is lost"):
         worker.run(lambda: verdict("infra", "infra", f"{LOST}, replace its process: {words}"))
     assert worker.condition().faults == {"parent_error": 1}
+
+
+def test_who_is_said_to_keep_the_gpu_busy_is_judged_again_without_others(tmp_path):
+    """It may have been others' kernels that ended when its process did: an honest candidate is not blamed for that."""
+    worker, verdicts = health(tmp_path), []
+    ran_on = verdict("fail", "tampering", f"timing: {RAN_ON}.")
+
+    def judge():
+        verdicts.append(ran_on if not verdicts else verdict())
+        return verdicts[-1]
+
+    assert worker.run(judge).kind == "pass" and len(verdicts) == 2
+    assert worker.run(lambda: verdicts.append(0) or ran_on) is ran_on and len(verdicts) == 4
 
 
 def test_beside_a_gpu_in_doubt_others_are_kept_away_from_the_last_attempt_only(tmp_path):

@@ -11,6 +11,7 @@ from core.evaluation.gpu import baseline as gpu_baseline
 from core.evaluation.gpu import measure as gpu_measure
 from core.evaluation.gpu import timing
 from core.evaluation.gpu.clock import GpuSettings
+from core.evaluation.gpu.condition import RAN_ON
 from core.evaluation.gpu.quiet import Quiet
 from core.evaluation.gpu.stage import GpuStage
 from core.evaluation.walls import sandbox
@@ -102,6 +103,16 @@ def test_they_are_measured_on_a_quiet_gpu(stage):
     assert quiet.watched == 2
 
 
+def test_what_was_disturbed_is_measured_again(stage, monkeypatch):
+    quiet = stage._clock.quiet = _Quiet()
+    ends = []
+    monkeypatch.setattr(quiet, "busy", lambda: ends.append(len(ends)) or len(ends) % 2 == 1)  # each first time
+    verdict = judged(stage)
+    assert verdict.kind == "pass" and verdict.baseline_trouble == {}, verdict.baseline_trouble
+    assert (quiet.watched, quiet.measured_again) == (4, 4)
+    assert set(stage.measured.others) == set(MODES)
+
+
 def test_one_that_fails_is_told_apart_from_the_candidate(stage):
     verdict = judged(stage, FAILS)
     assert (verdict.kind, verdict.correct, verdict.category) == ("pass", True, "")
@@ -156,6 +167,17 @@ def test_without_a_quiet_gpu_only_the_reward_s_own_baseline_holds_a_verdict_up(s
         assert not stage.baselines.running
     finally:
         del stage._clock.verdict
+
+
+def test_a_candidate_is_blamed_for_a_busy_gpu_only_where_that_ends_with_its_process(stage, monkeypatch):
+    quiet = stage._clock.quiet = _Quiet()
+    quiet.is_quiet = False
+    monkeypatch.setattr(quiet, "busy", lambda: stage.candidates.running)
+    found = judged(stage)
+    assert (found.kind, found.category) == ("fail", "tampering") and RAN_ON in found.feedback
+    monkeypatch.setattr(quiet, "busy", lambda: True)
+    with pytest.raises(TimeoutError):
+        judged(stage)
 
 
 def test_lines_that_came_with_the_verdict_stay(stage):

@@ -145,6 +145,13 @@ def test_a_lost_rank_fails_the_group(two):
         two.step(make_samples(4))
 
 
+def test_ranks_that_are_told_to_leave_end_well(policy_folder):
+    """A thread of theirs waits for the next batch: the interpreter's end would abort them."""
+    with RankGroup(settings_for(policy_folder, ranks=2)) as group:
+        assert group.step(make_samples(4))["applied"] == 1
+    assert [process.returncode for process in group._processes] == [0]
+
+
 IDLE_S, DEADLINE_S = 7.0, 4.0
 
 
