@@ -263,9 +263,12 @@ class RolloutGenerator(Actor):
             try:
                 if not await self._load(policy):
                     return
-            except WrongWeights as wrong:
-                await self.bus.fact(facts.WEIGHTS_REFUSED, version=wrong.version, wanted=wrong.wanted, got=wrong.got)
-                log.error("this generator leaves the run", why=str(wrong))
+            except EngineStopped as error:
+                if isinstance(error, WrongWeights):
+                    await self.bus.fact(
+                        facts.WEIGHTS_REFUSED, version=error.version, wanted=error.wanted, got=error.got
+                    )
+                log.error("this generator leaves the run", why=str(error))
                 await self._give_back()
                 raise
         self._held = (policy.version, policy.fingerprint)

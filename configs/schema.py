@@ -252,6 +252,11 @@ class RunConfig(Section):
                 )
         if self.rollout.temperature == 0:
             raise ValueError("rollout.temperature = 0 can't be trained on: every sample of a group would be the same")
+        if self.rollout.engine == "vllm" and self.rollout.temperature < 0.01:
+            raise ValueError(
+                f"rollout.temperature = {self.rollout.temperature}: vLLM samples at 0.01 at least, while the learner "
+                f"would score at what was asked for"
+            )
         if self.rollout.top_k == 1:
             raise ValueError(
                 "rollout.top_k = 1 can't be trained on: every sample of a group would be the same; 0 takes all tokens"

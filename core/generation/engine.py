@@ -45,6 +45,25 @@ class PromptTooLong(ValueError):
     """The prompt leaves no room for a completion in the model's context."""
 
 
+def room_for_answer(prompt_ids: Sequence[int], context_tokens: int, vocabulary: int) -> int:
+    """How many tokens may follow the prompt, at least 1. Raises PromptTooLong, and ValueError for a prompt that is
+    empty or has ids that the model has no embedding for: one of those would end the engine, and everybody's requests.
+    """
+    room = context_tokens - len(prompt_ids)
+    if room < 1:
+        raise PromptTooLong(
+            f"the prompt has {len(prompt_ids)} tokens, the context {context_tokens}: no room for an answer"
+        )
+    if not len(prompt_ids):
+        raise ValueError("the prompt is empty")
+    if min(prompt_ids) < 0 or max(prompt_ids) >= vocabulary:
+        stranger = next(i for i in prompt_ids if not 0 <= i < vocabulary)
+        raise ValueError(
+            f"the prompt has the id {stranger}, the model knows ids below {vocabulary}: another model's tokenizer"
+        )
+    return room
+
+
 class Engine(Protocol):
     """One loaded policy that answers many requests at once."""
 

@@ -28,6 +28,7 @@ class Lanes:
         self._pins: dict[_Pinned, float] = {}
         self._free = asyncio.Event()
         self._free.set()
+        self._swaps = 0
         self._settled = asyncio.Event()
         """No swap waits or is under way."""
         self._settled.set()
@@ -53,6 +54,7 @@ class Lanes:
 
     async def load_weights(self, source: str, version: int, fingerprint: str = "") -> str:
         """Waits for pins, at most the longest `hold_s` among them."""
+        self._swaps += 1
         self._settled.clear()
         try:
             await self._wait_for_pins()
@@ -60,7 +62,9 @@ class Lanes:
                 pin.lose(version)
             return await self.engine.load_weights(source, version, fingerprint)
         finally:
-            self._settled.set()
+            self._swaps -= 1
+            if not self._swaps:
+                self._settled.set()
 
     def gauges(self) -> dict[str, float]:
         return {**self.engine.gauges(), "pins": float(len(self._pins)), "held_back_s": self.held_back_s}

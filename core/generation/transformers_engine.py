@@ -18,7 +18,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ from transformers.utils import logging
 
 from core.generation import qwen3_decoder
 from core.generation.decoders import CachedDecoder, Decoder
-from core.generation.engine import Completion, PromptTooLong, Sampling
+from core.generation.engine import Completion, Sampling, room_for_answer
 from core.generation.errors import EngineStopped, WrongWeights
 from core.generation.prefixes import Prefixes
 from core.generation.sampling import draw, uniforms
@@ -120,6 +120,7 @@ class TransformersEngine:
         )
         self._version = version
         self._context_tokens = context_tokens
+        self._vocabulary = 0
         self._model: PreTrainedModel | None = None
         self._inbox: deque[_Row] = deque()
         self._swaps: deque[_Swap] = deque()
@@ -153,14 +154,9 @@ class TransformersEngine:
         self._thread.start()
 
     async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
-        room = self._context_tokens - len(prompt_ids)
-        if room < 1:
-            raise PromptTooLong(
-                f"the prompt has {len(prompt_ids)} tokens, the context {self._context_tokens}: no room for an answer"
-            )
-        if not len(prompt_ids):
-            raise ValueError("the prompt is empty")
-        row = _Row([int(i) for i in prompt_ids], sampling, min(sampling.max_new_tokens, room))
+        ids = [int(i) for i in prompt_ids]
+        room = room_for_answer(ids, self._context_tokens, self._vocabulary)
+        row = _Row(ids, sampling, min(sampling.max_new_tokens, room))
         self._hand_in(self._inbox, row)
         try:
             return await row.future
@@ -217,6 +213,7 @@ class TransformersEngine:
         if not limit:
             raise ValueError("the model's config names no context length: set model.context_tokens")
         self._context_tokens = min(limit, self._wanted_context or limit)
+        self._vocabulary = int(cast(torch.nn.Embedding, self._model.get_input_embeddings()).num_embeddings)
 
     # ------------------------------------------------------------------------------------------- decode thread
 

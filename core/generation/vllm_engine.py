@@ -26,7 +26,7 @@ import structlog
 
 from core.generation import vllm_compat as compat
 from core.generation import vllm_start as start
-from core.generation.engine import Completion, PromptTooLong, Sampling
+from core.generation.engine import Completion, Sampling, room_for_answer
 from core.generation.errors import EngineStopped, WeightsNotReceived, WrongWeights
 from core.generation.vllm_layout import Spec, join
 from core.generation.vllm_start import VLLMSettings
@@ -50,7 +50,7 @@ class VLLMEngine:
         settings: VLLMSettings | None = None,
     ) -> None:  # fmt: skip
         """`model` is a folder or a hub name; `context_tokens` 0 takes the model's own limit."""
-        self._model, self._dtype, self._context_tokens = model, dtype, context_tokens
+        self._model, self._dtype, self._context_tokens, self._vocabulary = model, dtype, context_tokens, 0
         self._settings = settings or VLLMSettings()
         self._core: Any = None
         self._watch: asyncio.Task[None] | None = None
@@ -105,7 +105,8 @@ class VLLMEngine:
             raise EngineStopped("the engine was stopped while it started") from self._failure
         self._core = core
         compat.watch_outputs(core)
-        self._context_tokens = int(self._core.model_config.max_model_len)
+        self._context_tokens = int(core.model_config.max_model_len)
+        self._vocabulary = int(core.model_config.get_vocab_size())
         await self._bounded(compat.name_weights(self._core, str(self._version)), "naming its weights")
         built = time.perf_counter()
         warming = start.warm(self._core, context_tokens=self._context_tokens, max_sequences=s.max_sequences)
@@ -221,13 +222,7 @@ class VLLMEngine:
 
     async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
         ids = [int(i) for i in prompt_ids]
-        room = self._context_tokens - len(ids)
-        if room < 1:
-            raise PromptTooLong(
-                f"the prompt has {len(ids)} tokens, the context {self._context_tokens}: no room for an answer"
-            )
-        if not ids:
-            raise ValueError("the prompt is empty")
+        room = room_for_answer(ids, self._context_tokens, self._vocabulary)
         params = compat.sampling_params(
             max_tokens=min(sampling.max_new_tokens, room), temperature=sampling.temperature, top_k=sampling.top_k,
             top_p=sampling.top_p, stop_ids=sampling.stop_ids, seed=sampling.seed,

@@ -79,6 +79,35 @@ def test_an_engine_that_fails_ends_the_process_and_buries_nothing(tmp_path):
     assert [e.episode.end for e in ended] == ["max_turns"] * 4 and {e.generator for e in ended} == {"generator-9"}
 
 
+def test_an_update_that_ends_the_engine_counts_against_none_of_its_work(tmp_path):
+    """What the generator held is handed back before it dies: its last beat holds nothing."""
+    stage = Stage(tmp_path, max_new_tokens=120)
+
+    async def scene():
+        await stage.open()
+        await stage.policy(0, *stage.write(0))
+        async with stage.generator() as (actor, work):
+            await stage.request("g")
+            while actor.gauges()["running"] < 4:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+            async def failing(source, version, fingerprint=""):
+                raise EngineStopped(f"version {version} could not be put in place")
+
+            actor._engine.engine.load_weights = failing
+            await stage.policy(1, *stage.write(1))
+            with pytest.raises(EngineStopped, match="version 1 could not be put in place"):
+                await work
+            (last,) = [beat for beat in await stage.bus.beats() if beat.actor == "generator-1"]
+            assert last.held == ()
+        async with stage.generator("generator-2") as (_, work):
+            await stage.until(work, lambda: all_ended(stage, 4))
+        assert not await stage.facts(facts.POISONED) and not await stage.facts(facts.WEIGHTS_REFUSED)
+        return await stage.episodes()
+
+    assert {e.generator for e in run(scene())} == {"generator-2"}
+
+
 def test_another_policy_than_the_learners_is_refused_before_anything_is_played(tmp_path):
     """What the engine was sent and what the folder says differ: the probe sees it, whatever fingerprints say."""
     stage = Stage(tmp_path)

@@ -45,6 +45,7 @@ def test_overrides_win_over_the_file_and_the_file_over_its_base(tmp_path):
         ('model.path = "m"\nsampler.group_size = 1', "compares within a group"),
         ('model.path = "m"\njudge.speed = "measured"', "needs a GPU"),
         ('model.path = "m"\nrollout.temperature = 0', "can't be trained on"),
+        ('model.path = "m"\nrollout.temperature = 0.005', "samples at 0.01 at least"),
         ('model.path = "m"\nrollout.top_k = 1', "can't be trained on"),
         ('model.path = "m"\nrun.name = "Has Capitals"', "run.name: String should match pattern"),
         ('model.path = "m"\n[[tasks.train]]\nkind = "folder"', "needs a path"),

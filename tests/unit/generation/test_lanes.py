@@ -84,6 +84,35 @@ def test_a_pin_that_comes_while_a_swap_waits_gets_the_new_version(make_model, fo
     assert version == 2 and set(done.versions) == {2}
 
 
+def test_a_pin_that_comes_between_two_swaps_waits_for_both(make_model, folders):
+    """The first is over while the second is under way: a pin of the first's version would be lost at once."""
+
+    async def use(lanes):
+        load, second = lanes.engine.load_weights, asyncio.Event()
+
+        async def noted(source, version, fingerprint=""):
+            if version == 2:
+                await second.wait()
+            return await load(source, version, fingerprint)
+
+        lanes.engine.load_weights = noted
+        swaps = [asyncio.create_task(lanes.load_weights(folders[version], version)) for version in (1, 2)]
+        await swaps[0]
+
+        async def late():
+            async with lanes.pinned(hold_s=50) as view:
+                return view.version, await view.generate([5], Sampling(max_new_tokens=4))
+
+        pinned = asyncio.create_task(late())
+        await asyncio.sleep(0)
+        second.set()
+        await swaps[1]
+        return await pinned
+
+    version, done = with_lanes(make_model, use)
+    assert version == 2 and set(done.versions) == {2}
+
+
 def test_a_view_can_neither_swap_nor_stop_the_engine(make_model, folders):
     async def use(lanes):
         async with lanes.pinned(hold_s=1) as view:

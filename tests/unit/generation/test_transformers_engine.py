@@ -239,6 +239,17 @@ def test_the_context_bounds_a_completion(make_engine):
     assert len(completion.ids) == 7 and completion.finish == "length"
 
 
+@pytest.mark.parametrize("stranger", [10**6, -1])
+def test_an_id_that_the_model_does_not_know_is_refused_and_harms_nobody(make_engine, stranger):
+    async def use(engine):
+        other = asyncio.create_task(engine.generate(PROMPTS[0], Sampling(max_new_tokens=20, seed=0)))
+        with pytest.raises(ValueError, match=f"the id {stranger}, the model knows ids below"):
+            await engine.generate([1, stranger, 2], Sampling(max_new_tokens=1))
+        return await other
+
+    assert len(with_engine(make_engine(), use).ids) == 20
+
+
 def test_cancelling_gives_the_slot_back(make_engine):
     async def use(engine):
         endless = asyncio.create_task(engine.generate(PROMPTS[1], Sampling(max_new_tokens=10_000, seed=0)))
