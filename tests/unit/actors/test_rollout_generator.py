@@ -11,6 +11,12 @@ from core.generation.errors import EngineStopped, WrongWeights
 from core.generation.parity import ParityError
 from core.weights.outgoing import Outgoing
 from tests.unit.actors.generator_stage import Stage, group_named, versions
+from tests.unit.generation.paced import paced
+
+
+@pytest.fixture(autouse=True)
+def found_in_the_middle(monkeypatch):
+    paced(monkeypatch)
 
 
 def run(coroutine, timeout_s=100):

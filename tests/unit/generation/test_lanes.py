@@ -8,6 +8,7 @@ from safetensors.torch import save_file
 from core.generation.engine import Sampling
 from core.generation.lanes import Lanes, PinLost
 from core.generation.transformers_engine import TransformersEngine
+from tests.unit.generation.paced import paced
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def with_lanes(make_model, use):
         lanes = Lanes(TransformersEngine(make_model()))
         await lanes.start()
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(200):
                 return await use(lanes)
         finally:
             await lanes.stop()
@@ -48,13 +49,15 @@ def test_a_swap_waits_for_the_evaluation_and_training_goes_on(make_model, folder
     assert lanes.version == 1 and lanes.gauges()["held_back_s"] > 0
 
 
-def test_a_pin_is_lost_after_its_bound_and_says_so(make_model, folders):
+def test_a_pin_is_lost_after_its_bound_and_says_so(make_model, folders, monkeypatch):
+    paced(monkeypatch)
+
     async def use(lanes):
         training = asyncio.create_task(lanes.generate([5, 6, 7], Sampling(max_new_tokens=400)))
         async with lanes.pinned(hold_s=0) as view:
             caught = asyncio.create_task(view.generate([5], Sampling(max_new_tokens=400)))
             while lanes.gauges()["running"] < 2:  # noqa: ASYNC110 - the gauges of another thread have no event
-                await asyncio.sleep(0)
+                await asyncio.sleep(0.001)
             await lanes.load_weights(folders[1], 1)
             with pytest.raises(PinLost, match="version 1 has replaced it"):
                 await caught
