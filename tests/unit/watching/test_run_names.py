@@ -1,5 +1,6 @@
 """Every command that reads a run takes its folder, or its name where that folder is in ./runs."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
 def test_a_run_may_be_named(home, words, monkeypatch, capsys):
     monkeypatch.chdir(home)
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now)  # both are asked at the same moment
     named, foldered = [], []
     for run, into in (("demo", named), ("runs/demo", foldered)):
         into.append(main([words[0], run, *words[1:]]))
