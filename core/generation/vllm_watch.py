@@ -38,3 +38,6 @@ async def end_when_silent(core: Any, busy: Callable[[], bool], limit_s: float) -
             log.error("engine hangs", silent_s=round(time.monotonic() - compat.heard_at(core), 1))
             compat.kill(core)
             return
+        except Exception as error:  # an answer: the core goes on, whatever is wrong with one of its workers
+            log.warning("engine's health check failed", why=f"{type(error).__name__}: {error}"[:300])
+            since = time.monotonic()

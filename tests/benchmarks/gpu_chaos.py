@@ -69,7 +69,7 @@ def _worker(number: int, args: Any, folder: str, work: Any, results: Any, ready:
     from core.evaluation.walls import sandbox
 
     walls = sandbox.probe("basic" if args.walls == "basic" else "namespaces")
-    settings = GpuSettings(device=args.device, wall_s=args.wall)
+    settings = GpuSettings(device=args.device, wall_s=args.wall, own_work=args.device != "cpu")
     stage = GpuStage(settings, walls, slot=200 + 4 * number)
     stage.start()
     if args.device != "cpu":

@@ -178,6 +178,12 @@ def final(results: dict[str, dict], trl: list[dict], shapes: list[str], said: ar
     most = {shape: max(r[shape]["tokens_per_s"] for r in whole.values()) for shape in shapes}
     name = max(whole, key=lambda n: min(whole[n][shape]["tokens_per_s"] / most[shape] for shape in shapes))
     line["configuration"] = {"name": name, **CONFIGURATIONS[name]}
+    if len(whole) > 1:
+        line["others"] = {
+            other: {shape: {key: r[shape].get(key) for key in ("tokens_per_s", "grad_norm")} for shape in shapes}
+            for other, r in whole.items()
+            if other != name
+        }
     for shape in shapes:
         ours, theirs = whole[name][shape], best_trl(trl, shape)
         line[shape] = ours | {

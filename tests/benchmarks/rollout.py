@@ -43,6 +43,7 @@ from tests.gpu.told import Told
 
 BARS = {"share": 0.9, "paused_s": 0.3, "idle_share": 0.05}
 MAX_SEQUENCES = 256
+PARTS = ("rates", "updates", "idle")
 
 
 def with_bars(found: dict[str, Any]) -> dict[str, Any]:
@@ -293,9 +294,13 @@ async def measure(args: argparse.Namespace, folder: Path, report: Told) -> None:
     try:
         await engine.start()
         report.add(start_s=round(time.perf_counter() - began, 1), started_s=engine.started_s)
-        await rates(engine, args, report)
-        await updates(engine, args, made, folder, report)
-        report.add(idle=await idle_share(engine, args))
+        for part in args.order:
+            if part == "rates":
+                await rates(engine, args, report)
+            elif part == "updates":
+                await updates(engine, args, made, folder, report)
+            else:
+                report.add(idle=await idle_share(engine, args))
     finally:
         await engine.stop()
     if args.bare == "both":
@@ -304,7 +309,7 @@ async def measure(args: argparse.Namespace, folder: Path, report: Told) -> None:
             torch.cuda.empty_cache()
         if found := await asyncio.to_thread(run_bare_llm, folder / "policy", report):
             report.add(
-                bare_llm_tokens_per_s=found, share_of_llm=round(report.found["tokens_per_s"] / found, 4)
+                bare_llm_tokens_per_s=found, share_of_llm=round(report.found.get("tokens_per_s", 0.0) / found, 4)
             )  # fmt: skip
         else:
             report.add(cut="bare LLM.generate: not over in time")
@@ -326,6 +331,7 @@ def main() -> None:
     parser.add_argument("--verdict-s", type=float, nargs=2, default=(0.3, 3.0))
     parser.add_argument("--gpu-memory", type=float, default=0.6)
     parser.add_argument("--eager", action="store_true", help="no CUDA graphs")
+    parser.add_argument("--order", nargs="+", choices=PARTS, default=PARTS, help="what comes last may be cut off")
     parser.add_argument("--bare", choices=("core", "both"), default="core")
     parser.add_argument("--llm-folder", default="", help=argparse.SUPPRESS)
     args = parser.parse_args()

@@ -21,7 +21,7 @@ from typing import IO, Any, NamedTuple
 import psutil
 
 ROOT = Path(__file__).parents[2]
-OUT_BYTES, ERR_BYTES = 1_000_000, 40_000
+OUT_BYTES, ERR_BYTES = 1_000_000, 400_000
 """Of each job's two streams, their ends."""
 GRACE_S = 12.0
 """From being asked to end until being ended: who is asked tells what it has."""

@@ -6,6 +6,7 @@ eager code (gpu_tasks/rms_norm) are timed by a process's own events, after a flu
 thing:
 
     calm        memory of their own, got anew each time: what different places alone do
+    shifted     outputs begin inside a block of the allocator's, at no multiple of a page
     context     another process has a context and is idle
     beside      outputs got while another process holds all but `least` GiB, which then is idle
     kept        the same outputs when that process is gone
@@ -96,6 +97,17 @@ class Timed:
             torch.cuda.synchronize()
             torch.cuda.empty_cache()
 
+    @contextmanager
+    def shifted(self, megabytes: int) -> Iterator[None]:
+        """The next large tensors come from a block that begins with something else."""
+        self.give_back()
+        device = "cpu" if self._cpu else "cuda"
+        block = torch.empty(self.x.nbytes + (128 << 20), dtype=torch.uint8, device=device)
+        del block
+        before = torch.empty((megabytes << 20) + 512, dtype=torch.uint8, device=device)
+        yield
+        del before
+
     def medians(self) -> dict[str, float]:
         """Milliseconds of a call."""
         with torch.no_grad():
@@ -121,6 +133,9 @@ def states(timed: Timed, least_gib: float, cpu: bool) -> Iterator[tuple[str, dic
     for _ in range(AGAIN):
         timed.give_back()
         yield "calm", timed.medians()
+    for megabytes in (11, 23, 37):
+        with timed.shifted(megabytes):
+            yield "shifted", timed.medians()
     with neighbour(0.0, cpu):
         timed.give_back()
         yield "context", timed.medians()

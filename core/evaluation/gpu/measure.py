@@ -132,13 +132,8 @@ class Measuring:
         )  # fmt: skip
         with self._spent("lease"), lease(self.settings.device, alone=True), self._spent("blocks"):
             self._turns.anew()
-            if task.source not in self._timed:
-                self._out.choose(places, self._rng)
-                self._zygote.ask("call", 0, task.reference.training, False)  # blocks of flushes sample its output
-                clock.learn(self._zygote, self._out.sample_trees())
-                self._timed[task.source] = clock.timed
-            clock.timed = self._timed[task.source]
-            result = self._undisturbed(lambda: measurement.run(self.settings.protocol, self.floor.ms))
+            result = self._undisturbed(partial(self._run, clock, task, measurement, places))
+            self._timed[task.source] = clock.timed
             if not isinstance(result, Finding) and not result.steady:
                 result = self._undisturbed(lambda: measurement.run(self.settings.protocol, self.floor.ms))
         if isinstance(result, Finding):
@@ -173,6 +168,20 @@ class Measuring:
         self.measured = result
         self._remember(task, result)
         return self._worded(key, result)
+
+    def _run(
+        self, clock: Clock, task: GpuTask, measurement: Measurement, places: list[torch.Tensor]
+    ) -> timing.Measured | Finding:
+        """What all but the calls takes is learned here too, since what a busy GPU makes of it would be taken off every
+        later candidate's wall."""
+        assert self._out is not None
+        if task.source in self._timed:
+            clock.timed = self._timed[task.source]
+        else:
+            self._out.choose(places, self._rng)
+            self._zygote.ask("call", 0, task.reference.training, False)  # blocks of flushes sample its output
+            clock.learn(self._zygote, self._out.sample_trees())
+        return measurement.run(self.settings.protocol, self.floor.ms)
 
     def confirmed(self, task: GpuTask, verdict: Verdict) -> Verdict:
         """The verdict over eager as it is without the candidate's process, where that is quicker: what ran beside

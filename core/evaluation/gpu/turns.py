@@ -26,6 +26,8 @@ class Turns:
     def __init__(self, device: str, children: list[Any]) -> None:
         self._device, self._children = device, children
         self.lean = False
+        self._in_vain = False
+        """Whether nobody gave memory back when it was waited for last."""
 
     def take(self, child: Any) -> None:
         """The others give back, `child` is warm. Raises ChildFailed."""
@@ -43,13 +45,16 @@ class Turns:
             torch.cuda.empty_cache()
 
     def anew(self) -> None:
-        """Under the lease, before timing: all memory is got again at the next turns, when nobody holds nearly all."""
+        """Under the lease, before timing: all memory is got again at the next turns, when nobody holds nearly all.
+        Where somebody was seen to hold it for good, nobody is kept waiting for that."""
         self.rest()
         if self._device == "cpu":
             return
-        until = time.monotonic() + ROOM_S
-        while time.monotonic() < until:
-            free, total = torch.cuda.mem_get_info(torch.device(self._device))
-            if free >= SCARCE * total:
-                return
+        until = time.monotonic() + (0.0 if self._in_vain else ROOM_S)
+        while (scarce := self._scarce()) and time.monotonic() < until:
             time.sleep(0.02)
+        self._in_vain = scarce
+
+    def _scarce(self) -> bool:
+        free, total = torch.cuda.mem_get_info(torch.device(self._device))
+        return bool(free < SCARCE * total)

@@ -1,10 +1,13 @@
 """The chaos benchmark's workers: one that is lost is replaced, and no candidate is lost with it."""
 
 import os
+from argparse import Namespace
 
+import msgspec
 import pytest
 
 from tests.benchmarks import gpu_chaos
+from tests.benchmarks.gpu_chaos_kinds import Job, tasks
 
 
 def worker(number, args, folder, work, results, ready):
@@ -53,3 +56,19 @@ def test_workers_that_are_lost_for_ever_are_given_up(tmp_path, monkeypatch):
             workers.collect(1)
     finally:
         workers.stop()
+
+
+def test_the_whole_way_of_a_right_candidate_can_be_tried_without_a_gpu(tmp_path):
+    args = Namespace(device="cpu", walls="namespaces", wall=120.0, endless_wall=5.0, probe_mb=4)
+    task, source = tasks("cpu")["relu_small"]
+    workers = gpu_chaos.Workers(1, args, str(tmp_path))
+    try:
+        workers.ready.get(timeout=180)
+        job = Job(key="k", task=task, kind="good", source=source)
+        workers.queues[0].put(msgspec.msgpack.encode(job))
+        (found,) = workers.collect(1)
+        assert found["verdict"] == "pass", found["feedback"]
+        workers.queues[0].put(None)
+        assert workers.collect(1)[0]["measured_again"] == 0
+    finally:
+        workers.stop(30.0)

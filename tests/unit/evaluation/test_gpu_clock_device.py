@@ -4,8 +4,12 @@ import pytest
 import torch
 
 from core.evaluation.gpu import baseline as gpu_baseline
+from core.evaluation.gpu import probe as gpu_probe
 from core.evaluation.gpu import timing
 from core.evaluation.gpu.clock import GpuSettings
+from core.evaluation.gpu.condition import RAN_ON
+from core.evaluation.gpu.health import GpuHealth
+from core.evaluation.gpu.lease import lease
 from core.evaluation.gpu.stage import GpuStage
 from core.evaluation.walls import sandbox
 from core.tasks.task import Task
@@ -88,6 +92,26 @@ class ModelNew(torch.nn.Module):
         return run(x)
 """
 
+NEVER_QUIET = """
+import threading
+def works(x):
+    stream, buffer = torch.cuda.Stream(), torch.empty(1 << 28, dtype=torch.uint8, device=x.device)
+    with torch.cuda.stream(stream):
+        while True:
+            for _ in range(8):
+                buffer.zero_()
+            stream.synchronize()
+class ModelNew(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+    def forward(self, x):
+        self.calls += 1
+        if self.calls == 3:
+            threading.Thread(target=works, args=(x,), daemon=True).start()
+        return run(x)
+"""
+
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory):
@@ -135,6 +159,28 @@ def test_a_graph_that_is_replayed_is_honest(stage):
 def test_pinned_lines_do_not_outlive_the_flush(stage):
     plain, pinned = _measured(stage, PLAIN), _measured(stage, PINNED)
     assert pinned.runtime_ms > 0.9 * plain.runtime_ms
+
+
+def test_who_keeps_the_gpu_busy_is_blamed_once_others_were_kept_away(tmp_path):
+    """Half a minute: no quiet is found for a candidate's longest life, twice."""
+    settings = GpuSettings(own_work=False, wall_s=6.0, baseline_folder=str(tmp_path / "baselines"))
+    stage = GpuStage(settings, sandbox.probe(), slot=82)
+    health = GpuHealth(
+        "cuda:0", probe=lambda: gpu_probe.warm(stage.candidates, "cuda:0"), prober=stage.candidates,
+        keep=[stage.baselines, stage.candidates], guard=lambda: lease("cuda:0"), folder=tmp_path,
+    )  # fmt: skip
+    stage.start()
+    try:
+        stage.wait_ready()
+        health.quiet.calibrate()
+        stage.watch_quiet(health.quiet)
+        assert health.run(lambda: stage.judge(SLOW, HEAD + PLAIN, "a")).kind == "pass"
+        found = health.run(lambda: stage.judge(SLOW, HEAD + NEVER_QUIET, "b"))
+        assert found.category == "tampering" and RAN_ON in found.feedback, found.feedback
+        assert health.condition().again == 1
+        assert health.run(lambda: stage.judge(SLOW, HEAD + PLAIN, "c")).kind == "pass"
+    finally:
+        stage.stop()
 
 
 def test_compiled_baselines_are_measured_once(tmp_path):

@@ -8,9 +8,10 @@ import torch
 from test_gpu_stage import CANDIDATE, RIGHT, TASK
 
 from core.evaluation.gpu import baseline as gpu_baseline
+from core.evaluation.gpu import clock as gpu_clock
 from core.evaluation.gpu import measure as gpu_measure
 from core.evaluation.gpu import timing
-from core.evaluation.gpu.clock import GpuSettings
+from core.evaluation.gpu.clock import GpuSettings, Timed
 from core.evaluation.gpu.condition import RAN_ON
 from core.evaluation.gpu.quiet import Quiet
 from core.evaluation.gpu.stage import GpuStage
@@ -167,6 +168,21 @@ def test_without_a_quiet_gpu_only_the_reward_s_own_baseline_holds_a_verdict_up(s
         assert not stage.baselines.running
     finally:
         del stage._clock.verdict
+
+
+def test_what_a_busy_gpu_makes_of_flushes_is_taken_off_nobody(stage, monkeypatch):
+    quiet = stage._clock.quiet = _Quiet()
+    learned = []
+
+    def learn(clock, child, trees):
+        clock.timed = Timed(flush_ms=1e3 if not learned else 0.0, idle_ms=0.0)
+        learned.append(clock.timed)
+
+    monkeypatch.setattr(gpu_clock.Clock, "learn", learn)
+    monkeypatch.setattr(quiet, "busy", lambda: len(learned) == 1)  # while it was learned the first time
+    monkeypatch.setattr(stage._clock, "_timed", {})
+    assert judged(stage, FAILS).kind == "pass"
+    assert stage._clock._timed == {FAILS.source: learned[1]} and learned[1].flush_ms == 0.0
 
 
 def test_a_candidate_is_blamed_for_a_busy_gpu_only_where_that_ends_with_its_process(stage, monkeypatch):

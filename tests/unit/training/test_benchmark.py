@@ -84,5 +84,7 @@ def test_the_configuration_that_counts_measured_every_shape():
     said = Namespace(model="tiny", ranks=1)
     got = final(results, trl, ["1x8", "2x4"], said, {"card": "cpu", "torch": "2"})
     assert got["configuration"]["name"] == "cudnn" and got["errors"] == {"full": "out of memory"}
+    slower = {shape: {"tokens_per_s": rate, "grad_norm": None} for shape, rate in (("1x8", 100), ("2x4", 50))}
+    assert got["others"] == {"varlen": slower}
     assert got["1x8"]["ratio"] == 2.0 and got["1x8"]["trl_variant"] == "liger,keep" and got["2x4"]["ratio"] is None
     assert "error" in final({}, [], ["1x8"], said, {"card": "cpu", "torch": "2"})

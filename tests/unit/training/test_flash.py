@@ -102,22 +102,22 @@ def test_kernels_equal_attention_written_out(backend, lengths, monkeypatch):
 
 @pytest.mark.gpu
 @needs_gpu
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
 @pytest.mark.parametrize("want_entropy", [True, False])
-def test_head_on_cuda_equals_dense(want_entropy):
+def test_head_on_cuda_equals_dense(want_entropy, temperature):
     from core.training.logprobs import chunked_logprobs, fused_loss
 
     g = torch.Generator("cuda").manual_seed(0)
     hidden = torch.randn(300, 256, generator=g, device="cuda").bfloat16().requires_grad_()
     weight = (torch.randn(151936, 256, generator=g, device="cuda") * 0.1).bfloat16().requires_grad_()
     targets = torch.randint(151936, (300,), generator=g, device="cuda")
-    logp = torch.log_softmax((hidden @ weight.t()).float(), -1)
+    logp = torch.log_softmax((hidden @ weight.t()).float() / temperature, -1)
     lp, ent = logp.gather(1, targets[:, None])[:, 0], -(logp.exp() * logp).sum(-1)
     coef = 0.3 if want_entropy else 0.0
     want = torch.autograd.grad((lp - coef * ent).sum(), (hidden, weight))
-    a, b = chunked_logprobs(hidden, weight, targets, chunk_tokens=128, want_entropy=want_entropy)
-    loss, c, d = fused_loss(
-        hidden, weight, targets, lambda x, y, rows: (x - coef * y).sum(), chunk_tokens=128, want_entropy=want_entropy
-    )
+    fields = {"chunk_tokens": 128, "want_entropy": want_entropy, "temperature": temperature}
+    a, b = chunked_logprobs(hidden, weight, targets, **fields)
+    loss, c, d = fused_loss(hidden, weight, targets, lambda x, y, rows: (x - coef * y).sum(), **fields)
     for got in (a, c):
         torch.testing.assert_close(got, lp, atol=1e-4, rtol=1e-5)
     if want_entropy:
