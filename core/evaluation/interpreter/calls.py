@@ -97,11 +97,15 @@ class Calls:
         inputs = self._inputs[variant] = _refill(old, fresh) if same else fresh
         state, plain = values.decode(draw["state"], self._data), values.decode(draw["plain"], self._data)
         self._load_state(self._names[variant], state, draw["required"], plain)
+        self._names[variant]["given"] = [*state, *plain]
         return inputs, same
 
     def _call(self, draw: dict[str, Any], refs: Any) -> Any:
         """One forward; `refs` None is the variant's latest inputs, as the same objects. The output as the host says."""
-        return self._executor.command("call", draw["variant"], refs, draw["training"], draw["grad"])
+        variant = draw["variant"]
+        return self._executor.command(
+            "call", variant, refs, draw["training"], draw["grad"], self._names[variant]["given"]
+        )
 
     def _draw(self, index: int, draw: dict[str, Any]) -> Any:
         executor = self._executor
