@@ -128,15 +128,19 @@ class Host:
             "attributes": attributes,
         }
 
-    def _call(self, variant: int, inputs: Any, training: bool, grad: bool, given: list[str]) -> Any:
-        """One forward; `inputs` None repeats the variant's last tensors (whose bytes may have changed). Values were
-        put into the tensors named `given`: a forward that replaced one of them, as Model may do with a hidden state,
-        starts from the given one again."""
-        model = self._models[variant]
+    def _tensors(self, variant: int, given: list[str]) -> dict[str, Any]:
+        """The names of a module's tensors before a call, for which those named `given` get values: a state that forward
+        replaced, as Model may do, is the first one again; parameters may have moved to other memory."""
         for name in given:
             if name in self._own[variant]:
                 held, key, tensor = self._own[variant][name]
                 held[key] = tensor
+        with remote.plainly():
+            return self._names(self._models[variant])
+
+    def _call(self, variant: int, inputs: Any, training: bool, grad: bool) -> Any:
+        """One forward; `inputs` None repeats the variant's last tensors (whose bytes may have changed)."""
+        model = self._models[variant]
         if inputs is not None:
             self._inputs[variant] = self._remote.decode(inputs)
         args, kwargs = self._inputs[variant]

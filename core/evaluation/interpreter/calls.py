@@ -23,7 +23,7 @@ class Calls:
     def __init__(self, executor: Executor, channel: harness.Channel, job: dict[str, Any], data: memoryview) -> None:
         self._executor, self._channel, self._job, self._data = executor, channel, job, data
         self._names: dict[int, Any] = {}
-        """variant -> names of ModelNew's tensors, as the host gives them."""
+        """variant -> names of ModelNew's tensors before its latest call, as the host gives them."""
         self._inputs: dict[int, Any] = {}
         """variant -> inputs of its latest call."""
         self._kept: list[tuple[Any, list[bytes]]] = []
@@ -92,20 +92,18 @@ class Calls:
     def _place(self, draw: dict[str, Any], same_places: bool) -> tuple[Any, bool]:
         """The inputs in memory, and whether that is the memory of the variant's latest call; parameters are set."""
         variant = draw["variant"]
+        state, plain = values.decode(draw["state"], self._data), values.decode(draw["plain"], self._data)
+        # Before anything new is there to be seen: a module's own Python may answer.
+        self._names[variant] = self._executor.command("tensors", variant, [*state, *plain])
         fresh, old = values.decode(draw["inputs"], self._data), self._inputs.get(variant)
         same = old is not None and same_places and _fits(old, fresh)
         inputs = self._inputs[variant] = _refill(old, fresh) if same else fresh
-        state, plain = values.decode(draw["state"], self._data), values.decode(draw["plain"], self._data)
         self._load_state(self._names[variant], state, draw["required"], plain)
-        self._names[variant]["given"] = [*state, *plain]
         return inputs, same
 
     def _call(self, draw: dict[str, Any], refs: Any) -> Any:
         """One forward; `refs` None is the variant's latest inputs, as the same objects. The output as the host says."""
-        variant = draw["variant"]
-        return self._executor.command(
-            "call", variant, refs, draw["training"], draw["grad"], self._names[variant]["given"]
-        )
+        return self._executor.command("call", draw["variant"], refs, draw["training"], draw["grad"])
 
     def _draw(self, index: int, draw: dict[str, Any]) -> Any:
         executor = self._executor
