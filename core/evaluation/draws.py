@@ -143,6 +143,20 @@ def _other_number(item: Any, generator: torch.Generator) -> Any:
     return item * (0.75 + 0.5 * float(torch.rand((), generator=generator)))
 
 
+def _unevenly(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor | float:
+    """Factors that make about a quarter of the rows and of the columns (of the first two dimensions) thirty to three
+    hundred times smaller, one at least: what is added to a variance, or left out there, shows in small rows only."""
+    factors: torch.Tensor | float = 1.0
+    for dim, size in enumerate(x.shape[:2] if x.dim() > 1 else ()):
+        if size < 2:
+            continue
+        small = torch.rand(size, generator=generator) < 0.25
+        small[int(torch.randint(size, (), generator=generator))] = True
+        sizes = torch.where(small, 0.003 + 0.027 * torch.rand(size, generator=generator), 1.0)
+        factors = factors * sizes.view([-1 if at == dim else 1 for at in range(x.dim())])
+    return factors
+
+
 def transformed(inputs: Any, kind: str, generator: torch.Generator) -> Any:
     """Other values in the same shapes and memory layout, all tensors in new memory where they changed."""
     if kind == "plain":
@@ -159,11 +173,11 @@ def transformed(inputs: Any, kind: str, generator: torch.Generator) -> Any:
         scale, shift = torch.rand(2, generator=generator).tolist()
         noise = torch.randn(x.shape, generator=generator)
         if kind.startswith("wide"):
-            new = noise * (1.5 + 1.5 * scale) + (shift - 0.5)
+            new = (noise * (1.5 + 1.5 * scale) + (shift - 0.5)) * _unevenly(x, generator)
         elif kind.startswith("narrow"):
             new = noise * (0.05 + 0.2 * scale) + (shift - 0.5)
         elif kind == "mixed":
-            new = noise * torch.exp(torch.randn(x.shape, generator=generator))
+            new = noise * torch.exp(torch.randn(x.shape, generator=generator)) * _unevenly(x, generator)
         elif kind == "sparse":
             new = noise * (torch.rand(x.shape, generator=generator) < 0.5)
         else:

@@ -75,6 +75,8 @@ class Host:
         self._mode = RemoteTensors(self._remote)
         self._models: dict[int, torch.nn.Module] = {}
         self._inputs: dict[int, Any] = {}
+        self._own: dict[int, dict[str, tuple[dict[str, Any], str, torch.Tensor]]] = {}
+        """variant -> name -> where a module holds a buffer or a tensor attribute, and which one it was made with."""
         self._module: Any = None
         pretend.pretend_gpu(self._remote)
         pretend.pretend_driver(GPUTarget("cuda", 90, 32))
@@ -102,6 +104,13 @@ class Host:
         if not isinstance(model, torch.nn.Module):
             raise TypeError(f"ModelNew is a {type(model).__name__}, not a torch.nn.Module")
         self._models[variant] = model
+        self._own[variant] = {
+            f"{path}.{name}" if path else name: (held, name, value)
+            for path, module in model.named_modules()
+            for held in (vars(module), module._buffers)
+            for name, value in held.items()
+            if isinstance(value, torch.Tensor)
+        }
         with remote.plainly():
             return self._names(model)
 
@@ -118,6 +127,16 @@ class Host:
             "buffers": {name: ref(tensor) for name, tensor in model.named_buffers()},
             "attributes": attributes,
         }
+
+    def _tensors(self, variant: int, given: list[str]) -> dict[str, Any]:
+        """The names of a module's tensors before a call, for which those named `given` get values: a state that forward
+        replaced, as Model may do, is the first one again; parameters may have moved to other memory."""
+        for name in given:
+            if name in self._own[variant]:
+                held, key, tensor = self._own[variant][name]
+                held[key] = tensor
+        with remote.plainly():
+            return self._names(self._models[variant])
 
     def _call(self, variant: int, inputs: Any, training: bool, grad: bool) -> Any:
         """One forward; `inputs` None repeats the variant's last tensors (whose bytes may have changed)."""

@@ -10,7 +10,7 @@ itself from Python numbers. Messages are MessagePack arrays with a length of 4 b
                         ["grow", storage, bytes] ["free", storages]
                         ["done", payload] ["failed", error]       the answer to a command
     executor -> host    ["ok", value] ["error", type, message]    the answer to an operator with sync
-                        ["import", source] ["construct", init] ["call", ...]
+                        ["import", source] ["construct", init] ["tensors", ...] ["call", ...]
 
 A value is a number, string, None, or a list whose first element is its kind (`encode`).
 """

@@ -5,6 +5,7 @@ With w the wanted element (float64 where the module allows it), c and s the cent
     rel (|w - c| + s)  +  (steps + sqrt(terms) / 4) eps |w|  +  16 noise  +  64 sensitivity
       +  min(4 eps, 1e-4 (|w - c| + s))  +  smallest normal number
 
+- centre and spread are those of what was computed: a value that only fills places (-1e9 under a mask) is left out.
 - rel, steps follow the dtype (`TOLERANCE`); terms is the number of elements that go into one: the error of a sum in
   another order grows with its square root.
 - noise is the difference between the reference in its own precision and in float64, beyond the rounding of the output:
@@ -35,6 +36,10 @@ TOLERANCE: dict[torch.dtype, tuple[float, float]] = {
 """dtype -> (rel, steps)"""
 UNCERTAIN = 5.0
 """Factor on `rel` where the module could not be computed in float64: both sides round then."""
+
+
+FAR = 0.01
+"""Where a repeated value is left out, the others vary by less than this share of what all together do."""
 
 
 class Expected(msgspec.Struct, kw_only=True):
@@ -110,7 +115,20 @@ def surely_close(got: torch.Tensor, exact: torch.Tensor, native_type: torch.dtyp
 
 
 def scale_of(finite: torch.Tensor) -> tuple[float, float, float]:
-    """(centre, largest size, spread) of an output's finite elements, float64."""
+    """(centre, largest size, spread) of an output's finite elements, float64.
+
+    A value that fills many places far from all others, such as -1e9 under a mask, does not count: by its size nothing
+    could be wrong elsewhere.
+    """
+    found = _moments(finite)
+    for end in (torch.amin, torch.amax):
+        rest = finite[finite != end(finite)]
+        if rest.numel() and finite.numel() - rest.numel() > 1 and 0 < (inner := _moments(rest))[2] < FAR * found[2]:
+            finite, found = rest, inner
+    return found
+
+
+def _moments(finite: torch.Tensor) -> tuple[float, float, float]:
     centre, largest = float(finite.mean()), float(finite.abs().max())
     rms = float((finite / largest).square().mean().sqrt()) * largest if largest else 0.0
     spread = float(((finite - centre) / largest).square().mean().sqrt()) * largest if largest else 0.0

@@ -23,7 +23,7 @@ class Calls:
     def __init__(self, executor: Executor, channel: harness.Channel, job: dict[str, Any], data: memoryview) -> None:
         self._executor, self._channel, self._job, self._data = executor, channel, job, data
         self._names: dict[int, Any] = {}
-        """variant -> names of ModelNew's tensors, as the host gives them."""
+        """variant -> names of ModelNew's tensors before its latest call, as the host gives them."""
         self._inputs: dict[int, Any] = {}
         """variant -> inputs of its latest call."""
         self._kept: list[tuple[Any, list[bytes]]] = []
@@ -92,10 +92,12 @@ class Calls:
     def _place(self, draw: dict[str, Any], same_places: bool) -> tuple[Any, bool]:
         """The inputs in memory, and whether that is the memory of the variant's latest call; parameters are set."""
         variant = draw["variant"]
+        state, plain = values.decode(draw["state"], self._data), values.decode(draw["plain"], self._data)
+        # Before anything new is there to be seen: a module's own Python may answer.
+        self._names[variant] = self._executor.command("tensors", variant, [*state, *plain])
         fresh, old = values.decode(draw["inputs"], self._data), self._inputs.get(variant)
         same = old is not None and same_places and _fits(old, fresh)
         inputs = self._inputs[variant] = _refill(old, fresh) if same else fresh
-        state, plain = values.decode(draw["state"], self._data), values.decode(draw["plain"], self._data)
         self._load_state(self._names[variant], state, draw["required"], plain)
         return inputs, same
 

@@ -58,8 +58,8 @@ def _vocabulary() -> dict[tuple[str, str], Any]:
             classes = isinstance(value, type) and getattr(value, "__module__", "").startswith("triton.language")
             builtin = callable(value) and tl.core.is_builtin(value)
             functions = isinstance(value, types.FunctionType) and value.__module__.startswith("triton.language.extra")
-            if language or classes or builtin or functions or (isinstance(value, types.ModuleType)
-                                                               and value.__name__ in _MODULES):  # fmt: skip
+            known = value is tl.PropagateNan or (isinstance(value, types.ModuleType) and value.__name__ in _MODULES)
+            if language or classes or builtin or functions or known:
                 found[path, name] = value
     return found
 
@@ -102,14 +102,24 @@ class _Namespace:
         if (self.module.__name__, attribute) not in _vocabulary():
             return None
         value = getattr(self.module, attribute)  # as patched for the interpreter, not as it was
-        return _Namespace(f"{self.name}.{attribute}", value, {}) if isinstance(value, types.ModuleType) else value
+        return _named(f"{self.name}.{attribute}", value)
+
+
+def _named(name: str, value: Any) -> Any:
+    """A member of Triton's language as kernels see it: modules and enumerations are namespaces."""
+    if isinstance(value, types.ModuleType):
+        return _Namespace(name, value, {})
+    if value is tl.PropagateNan:
+        return _Namespace(name, None, dict(value.__members__))
+    return value
 
 
 class _Checked(ast.NodeTransformer):
     """Refuses what is not Triton's language and replaces chains such as tl.math.exp by one resolved name."""
 
-    def __init__(self, table: dict[str, Any]) -> None:
+    def __init__(self, table: dict[str, Any], constexpr_function: bool = False) -> None:
         self.table = table
+        self.assigning = "__to_constant" if constexpr_function else "__to_tensor"
         self.resolved: dict[str, Any] = {}
         self.depth = 0
 
@@ -137,16 +147,31 @@ class _Checked(ast.NodeTransformer):
     def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
         if node.value is None:
             return ast.copy_location(ast.Pass(), node)
-        assigned = ast.Assign(targets=[node.target], value=node.value)
-        return self.visit(ast.copy_location(assigned, node))
+        assigned = ast.copy_location(ast.Assign(targets=[node.target], value=node.value), node)
+        return self._assigned(assigned, "__to_constant" if self._is_constexpr(node.annotation) else self.assigning)
 
     def visit_Assign(self, node: ast.Assign) -> Any:
+        return self._assigned(node, self.assigning)
+
+    def _assigned(self, node: ast.Assign, kind: str) -> ast.Assign:
         self.generic_visit(node)
         if len(node.targets) > 1:
             raise _refuse(node, "Triton's language has no chained assignment")
-        call = ast.Call(func=ast.Name(id="__to_tensor", ctx=ast.Load()), args=[node.value], keywords=[])
+        call = ast.Call(func=ast.Name(id=kind, ctx=ast.Load()), args=[node.value], keywords=[])
         node.value = ast.copy_location(call, node.value)
         return node
+
+    def _is_constexpr(self, annotation: ast.expr) -> bool:
+        """Whether a local's annotation is `tl.constexpr`, under whichever name: its value then stays a compile-time
+        one, which shapes may be made of."""
+        chain: list[str] = []
+        while isinstance(annotation, ast.Attribute):
+            chain.append(annotation.attr)
+            annotation = annotation.value
+        found = self.table.get(annotation.id) if isinstance(annotation, ast.Name) else None
+        for name in reversed(chain):
+            found = found.member(name) if isinstance(found, _Namespace) else None
+        return found is tl.constexpr
 
     def visit_Name(self, node: ast.Name) -> Any:
         if node.id.startswith("__"):
@@ -266,12 +291,13 @@ class Kernels:
         table = {
             name: self._global(name, what, definition) for name, what in definition.globals.items() if name not in own
         }
-        checker = _Checked(table)
+        checker = _Checked(table, definition.kind == "constexpr_function")
         module = ast.Module(body=[checker.visit(tree)], type_ignores=[])
         ast.fix_missing_locations(module)
         namespace: dict[str, Any] = {
             "__builtins__": _SAFE_BUILTINS,
             "__to_tensor": _to_tensor,
+            "__to_constant": _to_constant,
             "getattr": _getattr,
             **{name: value for name, value in table.items() if not isinstance(value, _Namespace)},
             **checker.resolved,
@@ -298,7 +324,7 @@ class Kernels:
                 return _Namespace(name, importlib.import_module(what.path), {})
             case ks.Member() if (what.module, what.name) in _vocabulary():
                 value = getattr(importlib.import_module(what.module), what.name)
-                return _Namespace(name, value, {}) if isinstance(value, types.ModuleType) else value
+                return _named(name, value)
             case ks.Kernel():
                 return self.get(what.key)
             case ks.Dtype():
@@ -332,6 +358,10 @@ def _locals(tree: ast.FunctionDef) -> set[str]:
 
 def _to_tensor(value: Any) -> Any:
     return interpreter.interpreter_semantic.to_tensor(value, False)
+
+
+def _to_constant(value: Any) -> Any:
+    return value.value if isinstance(value, tl.constexpr) else value
 
 
 def _getattr(value: Any, name: str, *default: Any) -> Any:

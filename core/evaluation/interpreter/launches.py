@@ -7,6 +7,7 @@ they are Python of the candidate's; the kernel itself is only described (`kernel
 import inspect
 import sys
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -129,6 +130,38 @@ class Launcher:
         return frame.f_lineno if frame is not None else 0
 
 
+class Warmed:
+    """What `kernel.warmup` answers: a compiled kernel, which programs ask for its registers and shared memory to size a
+    persistent grid, and launch. Nothing is compiled here: the numbers are those of a usual kernel."""
+
+    n_regs, n_spills, n_max_threads = 32, 0, 1024
+
+    def __init__(self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._kernel = kernel
+        self._options = {name: kwargs[name] for name in kwargs if name in OPTIONS and name not in kernel.arg_names}
+        self._arguments = bind(kernel, args, kwargs)
+        self.name = kernel.fn.__name__
+        warps, stages = self._options.get("num_warps", 4), self._options.get("num_stages", 3)
+        self.metadata = SimpleNamespace(shared=4096, num_warps=warps, num_stages=stages, num_ctas=1, name=self.name)
+
+    def _init_handles(self) -> None: ...
+
+    def __getitem__(self, grid: Any) -> Any:
+        """Launches with all arguments in order, or, as some versions want it, without the compile-time ones."""
+        annotations = inspect.signature(self._kernel.fn).parameters
+
+        def launch(*args: Any, stream: Any = None) -> None:
+            names = self._kernel.arg_names
+            if len(args) < len(names):
+                names = [name for name in names if "constexpr" not in str(annotations[name].annotation)]
+            if len(args) != len(names):
+                raise LaunchError(f"{self.name} compiled takes {len(names)} arguments, got {len(args)}")
+            given = {**self._arguments, **dict(zip(names, args, strict=True))}
+            self._kernel.run(grid=grid, **given, **self._options)
+
+        return launch
+
+
 def _pick_first(self: Any, *args: Any, **kwargs: Any) -> Any:
     """Stands for Autotuner.run: nothing can be timed here, so the first configuration that survives pruning runs."""
     self.nargs = dict(zip(self.arg_names, args, strict=False))
@@ -149,9 +182,11 @@ def _pick_first(self: Any, *args: Any, **kwargs: Any) -> Any:
 def install(launcher: Launcher) -> None:
     """From here on `kernel[grid](...)` is passed on."""
 
-    def run(self: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> None:
-        if not warmup:
-            launcher.launch(self, args, kwargs, grid)
+    def run(self: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Warmed | None:
+        if warmup:
+            return Warmed(self, args, kwargs)
+        launcher.launch(self, args, kwargs, grid)
+        return None
 
     interpreter.InterpretedFunction.run = run
     Autotuner.run = _pick_first

@@ -156,6 +156,7 @@ class Tracer:
         self, region: Region, where: Any, offsets: np.ndarray, itemsize: int, value: Any, lanes: np.ndarray
     ) -> None:
         me = self.program
+        self._one_lane_each(region, offsets.ravel(), value, lanes)
         for others, done in ((region.reader[where], "loaded by"), (region.writer[where], "stored by")):
             if (
                 ((others != 0) & (others != me)).any()
@@ -169,6 +170,22 @@ class Tracer:
                 region.written_at = np.zeros(region.writer.shape, dtype=np.int32)
             region.written_at[where] = self.tick
         region.stored = True
+
+    @staticmethod
+    def _one_lane_each(region: Region, offsets: np.ndarray, value: Any, lanes: np.ndarray) -> None:
+        """Refuse a store that gives one element two values: here the last lane's stays, on a GPU any."""
+        if value is None or (offsets[1:] > offsets[:-1]).all():
+            return
+        order = np.argsort(offsets, kind="stable")
+        placed = offsets[order]
+        twice = placed[1:] == placed[:-1]
+        if not twice.any():
+            return
+        new = np.ascontiguousarray(np.broadcast_to(value, lanes.shape)[lanes]).ravel()[order]
+        new = new.view(f"u{new.dtype.itemsize}")
+        if (differ := twice & (new[1:] != new[:-1])).any():
+            at = int(placed[1:][differ][0]) // region.itemsize
+            raise RaceError(f"tl.store writes several values to {region.name}[{at}] at once, from different lanes")
 
     def _ordered(self, region: Region, where: Any, others: np.ndarray, stored: bool = True) -> bool:
         """Whether atomics may have put what other programs did with these elements before this access."""

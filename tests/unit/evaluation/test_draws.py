@@ -119,6 +119,20 @@ def test_inputs_keep_layout_and_meaning(kind: str, seed: int) -> None:
         assert float(new[0].min()) >= 0
 
 
+@pytest.mark.parametrize("kind", ["wide", "wide_positive", "mixed"])
+@given(st.integers(0, 2**31))
+@settings(max_examples=20, deadline=None)
+def test_some_rows_and_columns_are_small(kind: str, seed: int) -> None:
+    """A wrong epsilon in a norm over rows, or over columns, shows nowhere else."""
+    generator = torch.Generator().manual_seed(seed)
+    changed = draws.transformed([torch.randn((6, 40, 3), generator=generator)], kind, generator)[0]
+    for dim in (0, 1):
+        sizes = changed.square().mean([at for at in range(3) if at != dim]).sqrt()
+        assert float(sizes.min()) < 0.2 < float(sizes.max())
+    whole = draws.transformed([torch.randn(40, generator=generator)], kind, generator)[0]
+    assert float(whole.square().mean().sqrt()) > 0.2
+
+
 def test_values_that_break_the_task_are_not_used() -> None:
     source = NORM.replace("self.norm(x) * self.table", "torch.log(self.norm(x) * 0 + x)").replace(
         "torch.randn(ROWS, 2 * WIDTH)", "torch.rand(ROWS, 2 * WIDTH)"

@@ -28,12 +28,23 @@ RACES = {
         "tl.store(out_ptr, tl.load(out_ptr) + tl.sum(tl.load(x_ptr + i)))",
         "program 1: tl.load reads out_ptr[0], which is stored by program 0",
     ),
+    "lanes that write to one place": (
+        "tl.store(out_ptr + pid * BLOCK + tl.arange(0, BLOCK) // 2, tl.load(x_ptr + i))",
+        "tl.store writes several values to out_ptr[0] at once, from different lanes",
+    ),
+    "lanes out of order": (
+        "j = tl.arange(0, BLOCK)\ntl.store(out_ptr + pid * BLOCK + (j * 3) % 4, tl.load(x_ptr + i), mask=j > 2)",
+        "tl.store writes several values to out_ptr[",
+    ),
 }
 NO_RACES = {
     "each its own": "tl.store(out_ptr + i, tl.load(x_ptr + i) * 2.0)",
     "in place": "tl.store(x_ptr + i, tl.load(x_ptr + i) * 2.0)",
     "its own again": "tl.store(out_ptr + i, 1.0)\ntl.store(out_ptr + i, tl.load(out_ptr + i) + 1.0)",
     "all read, none writes": "y = tl.load(x_ptr + tl.arange(0, BLOCK))\ntl.store(out_ptr + i, y)",
+    "equal values of lanes": "tl.store(out_ptr + pid + i * 0, pid + 0.0 * tl.load(x_ptr + i))",
+    "lanes in another order": "tl.store(out_ptr + pid * BLOCK + BLOCK - 1 - tl.arange(0, BLOCK), tl.load(x_ptr + i))",
+    "lanes that are masked off": "tl.store(out_ptr + i // 2 * 2, tl.load(x_ptr + i), mask=i % 2 == 1)",
     "equal values": "tl.store(out_ptr + tl.arange(0, BLOCK), 7.0)",
     "atomics": "tl.atomic_add(out_ptr, tl.sum(tl.load(x_ptr + i)))",
     "reads after an atomic": "done = tl.atomic_add(out_ptr + 31, 1.0)\nif done == 3.0:\n    tl.store(out_ptr, tl.load(out_ptr) + 1.0)",

@@ -96,6 +96,8 @@ REFUSED = {
     "attribute in an f-string": ("x = f'{n.handle}'", ".handle"),
     "attribute store": ("n.handle = 3", ".handle"),
     "subscripts of modules": ("x = tl.__dict__['core']", "__dict__"),
+    "more of an enumeration": ("x = tl.PropagateNan.__members__", ".PropagateNan|__members__"),
+    "an enumeration itself": ("x = tl.PropagateNan(0)", "PropagateNan"),
     "more of math": ("x = math.sqrt(2)", "sqrt"),
     "more of triton": ("x = triton.compile(n)", "compile"),
     "runtime of triton": ("x = triton.runtime.driver", "runtime"),
@@ -108,6 +110,34 @@ def test_everything_else_is_refused_with_its_line(name: str) -> None:
     with pytest.raises(IllegalKernelError, match=words) as caught:
         build("tl.store(x_ptr, 0.0)\n" + body)
     assert caught.value.line in (0, 7, 9, 10)
+
+
+CONSTANTS = {
+    "an annotated local": "HALF: tl.constexpr = BLOCK // 2",
+    "under another name": "HALF: Constant = BLOCK // 2",
+    "wrapped": "HALF: tl.constexpr = tl.constexpr(BLOCK // 2)",
+    "made of another one": "WHOLE: tl.constexpr = BLOCK * 1\nHALF: tl.constexpr = WHOLE // 2",
+    "from a constexpr function": "HALF: tl.constexpr = halved(BLOCK)",
+}
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_compile_time_locals_stay_numbers(name: str) -> None:
+    """What Triton takes as a shape; a local without the annotation is a tensor there and here."""
+    kernels = Kernels("candidate.py")
+    source = (
+        "def kernel(BLOCK):\n" + "".join(f"    {line}\n" for line in CONSTANTS[name].split("\n")) + "    return HALF"
+    )
+    own = {
+        **GLOBALS,
+        "Constant": ks.Member(module="triton.language", name="constexpr"),
+        "halved": ks.Kernel(key="halved"),
+    }
+    kernels.add("kernel", ks.KernelDefinition(name="kernel", source=source, line=1, globals=own))
+    halved = "def halved(n):\n    size = n\n    size //= 2\n    return size"
+    kernels.add("halved", ks.KernelDefinition(name="halved", source=halved, line=1, kind="constexpr_function"))
+    assert kernels.get("kernel").fn(64) == 32
+    assert type(kernels.get("kernel").fn(64)) is int
 
 
 FOREIGN: dict[str, tuple[ks.Global, str]] = {

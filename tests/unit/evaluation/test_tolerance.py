@@ -208,6 +208,33 @@ def test_surviving_counts_right_elements(seed: int, kept: int) -> None:
     assert surviving(expected, [got, exact.float()]) == 1.0
 
 
+@pytest.mark.parametrize("fill", [-1e9, -1e4, 1e30])
+@pytest.mark.parametrize("share", [0.05, 0.5, 0.95])
+def test_a_value_that_fills_places_does_not_excuse_the_others(fill: float, share: float) -> None:
+    generator = torch.Generator().manual_seed(3)
+    values = torch.randn(400, generator=generator, dtype=torch.float64)
+    filled = torch.rand(400, generator=generator) < share
+    exact = torch.where(filled, fill, values)
+    expected = Expected(structure=["tensor"], native=[exact.float()], exact=[exact], is_double=True)
+    assert scale_of(exact)[2] < 2.0
+    assert compare.check(expected, exact.float()) is None
+    assert compare.check(expected, torch.where(filled, fill, values * 1.001).float()) is not None
+    assert compare.check(expected, torch.where(filled, fill * 1.01, values).float()) is not None
+
+
+def test_what_repeats_near_the_others_counts() -> None:
+    generator = torch.Generator().manual_seed(3)
+    for values in (
+        torch.randn(400, generator=generator).clamp(-1, 1),
+        torch.randn(400, generator=generator).sign(),
+        (torch.rand(400, generator=generator) < 0.1).float(),
+        torch.full((400,), 3.0),
+    ):
+        centre, _, spread = scale_of(values.double())
+        assert centre == pytest.approx(float(values.double().mean()))
+        assert spread >= 0.99 * float((values.double() - centre).square().mean().sqrt())
+
+
 @given(
     SEEDS, st.sampled_from([torch.float32, torch.float16, torch.bfloat16]), st.floats(-7.0, 1.0), st.floats(-3.0, 3.0),
     st.sampled_from([None, math.nan, math.inf, -math.inf]), st.booleans(),
