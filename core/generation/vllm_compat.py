@@ -60,7 +60,7 @@ def build(options: dict[str, Any]) -> Any:
     return AsyncLLM.from_engine_args(AsyncEngineArgs(**options))
 
 
-def dead_errors() -> tuple[type[BaseException], ...]:
+def dead_errors() -> tuple[type[Exception], ...]:
     """What is raised by calls on an engine whose core process is gone."""
     from vllm.v1.engine.exceptions import EngineDeadError
 

@@ -204,7 +204,10 @@ class VLLMEngine:
         log.warning("engine died", restart=self._restarted, of=self._settings.restarts, source=self._source)
         if self._restarted > self._settings.restarts:
             raise EngineStopped(f"vLLM's core died {self._restarted} times")
+        # vLLM tells them from a thread of its own, which may be late: once the engine is shut down nobody does.
+        compat.fail_requests(dead, compat.dead_errors()[0]())
         await asyncio.to_thread(dead.shutdown)
+        self._alive()  # not one that was stopped meanwhile: a start takes minutes
         if self._source is not None and not await asyncio.to_thread(Path(self._source).is_dir):
             raise EngineStopped(f"vLLM's core died, and its weights can't be had again from {self._source}")
         try:

@@ -12,7 +12,9 @@
 - share of time in which the engine had nothing to run while episodes wait for verdicts. Verdict times are drawn
   uniformly from `--verdict-s`.
 
-Each part is told on stderr as soon as it stands; what the limit (or a SIGTERM) cuts off is named in `cut`.
+Short parts come first, so that the limit cuts the long one: idle share, transports, tokens/s, whose figures stand
+after each repeat. Each is told on stderr as soon as it stands; one that fails is told in `failed` and keeps none of the
+others from being measured; what the limit (or a SIGTERM) cuts off is named in `cut`.
 """
 
 import argparse
@@ -28,12 +30,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from core.generation.engine import Sampling
+from core.generation.errors import EngineStopped
 from core.generation.vllm_engine import VLLMEngine, VLLMSettings
 from core.weights import filesystem, ipc, nccl
 from tests.gpu.bytecode import compile_missing
@@ -43,7 +47,6 @@ from tests.gpu.told import Told
 
 BARS = {"share": 0.9, "paused_s": 0.3, "idle_share": 0.05}
 MAX_SEQUENCES = 256
-PARTS = ("rates", "updates", "idle")
 
 
 def with_bars(found: dict[str, Any]) -> dict[str, Any]:
@@ -195,27 +198,46 @@ async def updates(
         return str(filesystem.version_folder(folder / "weights", version)), manifest.fingerprint
 
     running = [asyncio.create_task(load(number)) for number in range(args.in_flight)]
-    sender: nccl.Sender | None = None
+
+    async def over_a_group() -> None:
+        name, device = ("gloo", torch.device("cpu")) if args.cpu else ("nccl", torch.device("cuda:1"))
+        sender = nccl.Sender("127.0.0.1", device=device, join_s=0.02)
+        try:
+            await measure(name, lambda v, t: _named(sender.offer(v, t)))
+            if sender.failures:
+                raise RuntimeError(f"hand-over failed: {sender.failures[0]}")
+        finally:
+            await asyncio.to_thread(sender.close)
+
+    async def by_ipc() -> None:
+        publisher = ipc.Publisher(folder / "ipc", device=torch.device("cuda:0"))
+        await measure("ipc", lambda v, t: _named(publisher.publish(v, t)))
+
     try:
         await asyncio.sleep(args.between_s)
-        if not args.cpu:
-            publisher = ipc.Publisher(folder / "ipc", device=torch.device("cuda:0"))
-            await measure("ipc", lambda v, t: _named(publisher.publish(v, t)))
-        await measure("filesystem", to_folder)
         if args.cpu or torch.cuda.device_count() > 1:
-            device = torch.device("cpu" if args.cpu else "cuda:1")
-            sender = nccl.Sender("127.0.0.1", device=device, join_s=0.02)
-            await measure("gloo" if args.cpu else "nccl", lambda v, t: _named(sender.offer(v, t)))
-            if sender.failures:
-                raise SystemExit(f"hand-over failed: {sender.failures[0]}")
+            await part("nccl", over_a_group(), report)
+        else:
+            report.add(updates={"nccl": "wants two cards, here is one"})
+        if not args.cpu:
+            await part("ipc", by_ipc(), report)
+        await part("filesystem", measure("filesystem", to_folder), report)
         report.add(updates={"spans_differed": engine.spans_differed})
     finally:
         stop.set()
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-        if sender is not None:
-            await asyncio.to_thread(sender.close)
+
+
+async def part(name: str, work: Awaitable[None], report: Told) -> None:
+    """One that fails is told, and the next goes on; not so with an engine that ended."""
+    try:
+        await work
+    except EngineStopped:
+        raise
+    except Exception as error:
+        report.add(failed={name: f"{type(error).__name__}: {error}"})
 
 
 def _named(published: Any) -> tuple[str, str]:
@@ -249,6 +271,8 @@ async def idle_share(engine: VLLMEngine, args: argparse.Namespace) -> dict[str, 
     await asyncio.sleep(args.idle_window_s)
     wall = time.perf_counter() - began
     busy, played = engine.gauges()["busy_s"] - before, turns - first
+    for failed in [task for task in running if task.done()]:
+        failed.result()  # fewer episodes than were asked for give no figure
     stop.set()
     for task in running:
         task.cancel()
@@ -294,13 +318,9 @@ async def measure(args: argparse.Namespace, folder: Path, report: Told) -> None:
     try:
         await engine.start()
         report.add(start_s=round(time.perf_counter() - began, 1), started_s=engine.started_s)
-        for part in args.order:
-            if part == "rates":
-                await rates(engine, args, report)
-            elif part == "updates":
-                await updates(engine, args, made, folder, report)
-            else:
-                report.add(idle=await idle_share(engine, args))
+        report.add(idle=await idle_share(engine, args))
+        await updates(engine, args, made, folder, report)
+        await rates(engine, args, report)
     finally:
         await engine.stop()
     if args.bare == "both":
@@ -331,7 +351,6 @@ def main() -> None:
     parser.add_argument("--verdict-s", type=float, nargs=2, default=(0.3, 3.0))
     parser.add_argument("--gpu-memory", type=float, default=0.6)
     parser.add_argument("--eager", action="store_true", help="no CUDA graphs")
-    parser.add_argument("--order", nargs="+", choices=PARTS, default=PARTS, help="what comes last may be cut off")
     parser.add_argument("--bare", choices=("core", "both"), default="core")
     parser.add_argument("--llm-folder", default="", help=argparse.SUPPRESS)
     args = parser.parse_args()

@@ -43,7 +43,7 @@ JOBS: dict[str, Job] = {
         "default,context", "--limit", "75",
     )),
     "rollout": Job(2, 200, (  # 150 s to start, 12, 22 and 50 s
-        "tests.benchmarks.rollout", "--order", "idle", "updates", "rates", "--limit-s", "250",
+        "tests.benchmarks.rollout", "--limit-s", "250",
     ), vllm=True),
     "whole": Job(1, 235, ("tests.gpu.whole_system", "--limit-s", "235"), vllm=True, judges=True),
     "whole-apart": Job(2, 200, ("tests.gpu.whole_system", "--apart", "--limit-s", "260"), vllm=True, judges=True),

@@ -16,18 +16,24 @@ if importlib.util.find_spec("vllm") is None:
 os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
 # The worker shares the core's process, as on one card, and one process less imports everything.
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+# Threads that are bound to cores wait for each other at every operation where others use the cores too.
+os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
+DEADLINE_S = 800.0
+
+
 @pytest.fixture(scope="session")
 def run():
-    """Runs a coroutine to its end on the session's loop, with a deadline."""
+    """Runs a coroutine to its end on the session's loop, with a deadline that only a hang meets."""
     with asyncio.Runner() as runner:
 
-        def within(coroutine, timeout_s=300.0):
+        def within(coroutine):
             async def bounded():
-                async with asyncio.timeout(timeout_s):
+                async with asyncio.timeout(DEADLINE_S):
                     return await coroutine
 
             return runner.run(bounded())
@@ -95,6 +101,6 @@ def engine(run, policies):
 
     settings = VLLMSettings(eager=True, max_sequences=32, restarts=9, silent_timeout_s=5)
     made = VLLMEngine(str(policies[0][0]), dtype="float32", context_tokens=4096, settings=settings)
-    run(made.start(), timeout_s=900.0)
+    run(made.start())
     yield made
     run(made.stop())

@@ -104,7 +104,7 @@ def test_a_group_end_to_end_and_then_weights_that_are_not_the_learners(run, stag
         found = [fact.kind for _, fact in await learner.read_facts(1)]
         return await ended(), found, actor
 
-    episodes, found, actor = run(play(), timeout_s=400)
+    episodes, found, actor = run(play())
     assert found.count(facts.WEIGHTS_APPLIED) == 2 and found.count(facts.WEIGHTS_REFUSED) == 1
     assert facts.POISONED not in found and actor.held() == ()
     assert {message.episode.group_id for message in episodes} == {ONE}

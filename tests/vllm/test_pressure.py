@@ -31,7 +31,7 @@ def cores():
 @pytest.fixture(scope="module")
 def small(run, policies):
     made = new_engine(policies)
-    run(made.start(), timeout_s=200)
+    run(made.start())
     yield made
     run(made.stop())
 
@@ -86,7 +86,7 @@ def test_an_engine_that_is_stopped_while_it_starts_again_leaves_no_process(run, 
         with pytest.raises(EngineStopped):
             await asked
 
-    run(play(), timeout_s=120)
+    run(play())
     assert all_gone(others)
 
 
@@ -99,11 +99,11 @@ def test_an_engine_that_is_stopped_while_it_warms_up_ends_at_once(run, policies)
         while engine._core is None or not engine._core.output_processor.request_states:  # noqa: ASYNC110
             await asyncio.sleep(0)
         await engine.stop()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(200):
             with pytest.raises(EngineStopped):
                 await starting
 
-    run(play(), timeout_s=120)
+    run(play())
     assert all_gone(others)
 
 

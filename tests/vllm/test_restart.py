@@ -91,7 +91,7 @@ def test_a_core_that_dies_in_a_pause_is_started_again_and_loads(run, engine, pol
         first.cancel()
         return done, await second
 
-    done, second = run(play(), timeout_s=150)
+    done, second = run(play())
     check(done, reference)
     check(second, reference)
     assert engine.gauges()["restarts"] == before + 2
@@ -106,7 +106,7 @@ def test_a_core_that_hangs_is_ended_and_started_again(run, engine, policies, ref
         os.kill(core_process(engine).pid, signal.SIGSTOP)
         return await asked, watches()
 
-    done, watched = run(play(), timeout_s=120)
+    done, watched = run(play())
     check(done, reference)
     assert watched == 1
     assert engine.gauges()["restarts"] == before + 1

@@ -58,7 +58,7 @@ def test_fingerprints_join_all_shards(run, tmp_path, monkeypatch):
         finally:
             await engine.stop()
 
-    found, others, done = run(play(), timeout_s=380)
+    found, others, done = run(play())
     assert found == manifest.fingerprint and len({found, *others}) == len(others) + 1
     with torch.inference_mode():
         logits = new(torch.tensor([[*prompt, *done.ids.tolist()]])).logits[0, len(prompt) - 1 : -1]
