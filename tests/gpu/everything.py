@@ -42,9 +42,7 @@ JOBS: dict[str, Job] = {
         "tests.benchmarks.learner", "--ranks", "2", "--shapes", "1x16384", "--no-trl", "--configurations",
         "default,context", "--limit", "75",
     )),
-    "rollout": Job(2, 200, (  # 150 s to start, 12, 22 and 50 s
-        "tests.benchmarks.rollout", "--limit-s", "250",
-    ), vllm=True),
+    "rollout": Job(2, 200, ("tests.benchmarks.rollout", "--limit-s", "250"), vllm=True),
     "whole": Job(1, 235, ("tests.gpu.whole_system", "--limit-s", "235"), vllm=True, judges=True),
     "whole-apart": Job(2, 200, ("tests.gpu.whole_system", "--apart", "--limit-s", "260"), vllm=True, judges=True),
     "corpus": Job(1, 180, ("tests.hacks.gpu.gpu_corpus", "--workers", "10"), judges=True),
