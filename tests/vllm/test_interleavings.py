@@ -156,11 +156,13 @@ def test_requests_hear_of_a_death_that_an_update_sees_first(run, engine, policie
         await engine.load_weights(policies[1][1], 1)
         asked = asyncio.create_task(engine.generate(prompt, Sampling(max_new_tokens=400)))
         await all_sampling(engine, 1)
-        client = engine._core.engine_core
-        shutdown = client.shutdown
+        resources = engine._core.engine_core.resources
+        manager = resources.engine_manager
+        shutdown = manager.shutdown
 
         def late(*args, **named):
-            if threading.current_thread().name == "MPClientEngineMonitor":  # which has noted the death by now
+            # The thread that noted the death, and has yet to tell it.
+            if resources.engine_dead and threading.current_thread().name == "MPClientEngineMonitor":
                 slow.wait()
             shutdown(*args, **named)
 
@@ -168,7 +170,7 @@ def test_requests_hear_of_a_death_that_an_update_sees_first(run, engine, policie
             if phase == "finish_weight_update":
                 vllm_compat.kill(engine._core)
 
-        monkeypatch.setattr(client, "shutdown", late)
+        monkeypatch.setattr(manager, "shutdown", late)
         at_each_phase(monkeypatch, engine._core, act)
         loaded = await engine.load_weights(policies[1][2], 2, policies[2][2].fingerprint)
         done = await asked
