@@ -92,9 +92,13 @@ def test_any_order_of_summation_is_accepted(seed: int, terms: int, offset: float
 @given(SEEDS)
 @settings(max_examples=10, deadline=None)
 def test_answers_that_ignore_the_input_fail(name: str, seed: int) -> None:
-    made, expected, x = expect(name, seed)
-    generator = torch.Generator().manual_seed(seed + 1)
-    assert not outcome(made, expected, torch.randn(x.shape, generator=generator))
+    # Two means of 1,500 squares agree in one call of thousands, not in all of several.
+    accepted = 0
+    for call in range(3):
+        made, expected, x = expect(name, seed + call)
+        generator = torch.Generator().manual_seed(seed + call + 100)
+        accepted += outcome(made, expected, torch.randn(x.shape, generator=generator))
+    assert accepted <= ("number" in name)
     native = expected.native if len(expected.native) > 1 else expected.native[0]
     structure = tuple(torch.zeros_like(part) for part in native) if isinstance(native, list) else native * 0
     assert compare.check(expected, structure) is not None
