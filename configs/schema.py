@@ -255,7 +255,7 @@ class RunConfig(Section):
         if self.rollout.engine == "vllm" and self.rollout.temperature < 0.01:
             raise ValueError(
                 f"rollout.temperature = {self.rollout.temperature}: vLLM samples at 0.01 at least, while the learner "
-                f"would score at what was asked for"
+                f"would score at what was asked for; set it to 0.01 or more"
             )
         if self.rollout.top_k == 1:
             raise ValueError(

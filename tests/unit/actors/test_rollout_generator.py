@@ -27,6 +27,12 @@ def run(coroutine, timeout_s=100):
     return asyncio.run(bounded())
 
 
+async def playing(actor, count):
+    """Wait until so many episodes are in the middle of an answer."""
+    while actor.gauges()["running"] < count:  # noqa: ASYNC110 - another thread's gauges have no event
+        await asyncio.sleep(0.01)
+
+
 async def all_ended(stage, count):
     return len(await stage.episodes()) >= count
 
@@ -40,8 +46,7 @@ def test_no_token_of_weights_that_are_not_proven_reaches_the_log(tmp_path):
         await stage.policy(0, *stage.write(0))
         async with stage.generator() as (actor, work):
             await stage.request("g")
-            while actor.gauges()["running"] < 4:  # noqa: ASYNC110 - another thread's gauges have no event
-                await asyncio.sleep(0.01)
+            await playing(actor, 4)
             folder, _ = stage.write(1, 1.5)
             await stage.policy(1, folder, "0" * 32)
             with pytest.raises(WrongWeights, match=r"version 1: .*the learner published 0000"):
@@ -70,8 +75,7 @@ def test_an_engine_that_fails_ends_the_process_and_buries_nothing(tmp_path):
             async with stage.generator(f"generator-{number}") as (actor, work):
                 if number == 0:
                     await stage.request("g")
-                while actor.gauges()["running"] < 4:  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
+                await playing(actor, 4)
                 await actor._engine.engine.stop()
                 with pytest.raises(EngineStopped):
                     await work
@@ -94,8 +98,7 @@ def test_an_update_that_ends_the_engine_counts_against_none_of_its_work(tmp_path
         await stage.policy(0, *stage.write(0))
         async with stage.generator() as (actor, work):
             await stage.request("g")
-            while actor.gauges()["running"] < 4:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+            await playing(actor, 4)
 
             async def failing(source, version, fingerprint=""):
                 raise EngineStopped(f"version {version} could not be put in place")
@@ -212,8 +215,7 @@ def test_held_out_groups_are_of_one_version_and_leave_nothing_to_train_on(tmp_pa
         async with stage.generator() as (actor, work):
             await stage.request("train")
             await stage.request("held", size=3, heldout=True)
-            while actor.gauges()["running"] < 7:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+            await playing(actor, 7)
             await stage.policy(1, *stage.write(1, 1.01))
 
             async def answered():
@@ -237,8 +239,7 @@ def test_a_held_out_group_whose_version_was_replaced_is_played_by_the_newer_one(
         await stage.policy(0, *stage.write(0))
         async with stage.generator() as (actor, work):
             await stage.request("held", size=2, heldout=True)
-            while actor.gauges()["running"] < 2:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+            await playing(actor, 2)
             await stage.policy(1, *stage.write(1, 1.01))
 
             async def answered():
