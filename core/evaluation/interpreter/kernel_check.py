@@ -141,8 +141,25 @@ class _Checked(ast.NodeTransformer):
         # Defaults are values of the description; their text is not evaluated.
         node.args.defaults = [ast.Constant(None) for _ in node.args.defaults]
         node.args.kw_defaults = [part and ast.Constant(None) for part in node.args.kw_defaults]
+        self._defined_once(node)
         node.body = [self.visit(part) for part in node.body]
         return node
+
+    def _defined_once(self, function: ast.FunctionDef) -> None:
+        """Refuses a local constexpr of a name that has a value already, as Triton's compiler does. Of statements inside
+        branches and loops nothing is known here; a constexpr function is Python."""
+        if self.assigning == "__to_constant":
+            return
+        arguments = function.args
+        known = {part.arg for part in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
+        for part in function.body:
+            if isinstance(part, ast.AnnAssign) and part.value is not None and isinstance(part.target, ast.Name):
+                if part.target.id in known and self._is_constexpr(part.annotation):
+                    raise _refuse(part, f"{part.target.id} has a value already: a constexpr can't be given another one")
+                known.add(part.target.id)
+            elif isinstance(part, ast.Assign):
+                names = (at for target in part.targets for at in ast.walk(target) if isinstance(at, ast.Name))
+                known |= {name.id for name in names if isinstance(name.ctx, ast.Store)}
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
         if node.value is None:

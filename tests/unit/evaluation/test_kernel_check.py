@@ -38,7 +38,7 @@ PASSES = {
     "loops and branches": "acc = 0.0\nfor k in range(0, n, 4):\n    acc += k\n    if k == 8 and n > 3:\n        acc = -acc\n    else:\n        pass\n"
     "while acc > 2:\n    acc -= 1\nx = acc if n > 2 else 0.0",
     "static loops": "for k in tl.static_range(4):\n    tl.static_assert(k < 4, 'small')\nfor k in tl.range(0, 4, num_stages=2):\n    pass",
-    "tuples and slices": "a, b = tl.split(tl.zeros((4, 2), tl.float32))\nx = a[:, None] + b[None, :]\nn: tl.constexpr = 3\nd = (a, b)[0]",
+    "tuples and slices": "a, b = tl.split(tl.zeros((4, 2), tl.float32))\nx = a[:, None] + b[None, :]\nm: tl.constexpr = 3\nd = (a, b)[0]",
     "comprehensions": "x = [k for k in range(4)]",
     "printing values": "tl.device_print('x', n)\nprint('x', n)\ntl.static_print(f'{BLOCK} {n}')",
     "numbers of modules": "x = math.pi * triton.cdiv(n, BLOCK) + triton.next_power_of_2(BLOCK) + triton.language.sum(n)",
@@ -110,6 +110,20 @@ def test_everything_else_is_refused_with_its_line(name: str) -> None:
     with pytest.raises(IllegalKernelError, match=words) as caught:
         build("tl.store(x_ptr, 0.0)\n" + body)
     assert caught.value.line in (0, 7, 9, 10)
+
+
+TWICE = {
+    "defined twice": "HALF: tl.constexpr = BLOCK // 2\nHALF: tl.constexpr = BLOCK // 2",
+    "a value before": "HALF = BLOCK // 2\nHALF: tl.constexpr = BLOCK // 2",
+    "one of two before": "HALF, x = BLOCK // 2, 1\nHALF: tl.constexpr = BLOCK // 2",
+    "a parameter": "BLOCK: tl.constexpr = BLOCK",
+}
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_a_constexpr_has_one_value(name: str) -> None:
+    with pytest.raises(IllegalKernelError, match="has a value already"):
+        build(TWICE[name])
 
 
 CONSTANTS = {
