@@ -51,6 +51,8 @@ class _Worker:
 
     def __init__(self, settings: JudgeSettings, slot: int) -> None:
         self._settings, self._slot = settings, slot
+        self._proves = slot < max(1, len(gpu_walls.shown()))
+        """The first on its GPU, until it has."""
         self._process: subprocess.Popen[bytes] | None = None
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
@@ -71,6 +73,7 @@ class _Worker:
             str(theirs.fileno()),
             str(os.getpid()),
             str(self._slot),
+            str(int(self._proves)),
         ]
         # Started from this thread on purpose: the worker dies with the thread that started it, which runs the loop.
         self._process = subprocess.Popen(  # noqa: ASYNC220
@@ -93,7 +96,7 @@ class _Worker:
             await self.stop()
             raise JudgeError(reply.reason)
         assert isinstance(reply, worker.Hello)
-        self.hello = reply
+        self.hello, self._proves = reply, False
 
     async def _receive(self) -> Any:
         assert self._reader is not None

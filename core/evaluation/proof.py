@@ -50,18 +50,26 @@ _NOT_TOLD = {"timeout"}
 """A machine that is busy at the start says nothing of the judge."""
 
 
+class Unproven(OSError):
+    """The judge is wrong of this verdict's kernel."""
+
+    def __init__(self, text: str, verdict: Verdict) -> None:
+        super().__init__(f"{text}: see `kernelmill doctor`")
+        self.verdict = verdict
+
+
 class Judging(Protocol):
     def judge(self, task: Task, candidate: str, key: str) -> Verdict: ...
 
 
 def prove(judge: Judging) -> None:
-    """Raises OSError, with what came out instead, unless the right kernel passes and the wrong one fails."""
+    """Raises Unproven, with what came out instead, unless the right kernel passes and the wrong one fails."""
     right = judge.judge(TASK, RIGHT, "proof/right")
     if right.kind != "pass" and right.category not in _NOT_TOLD:
-        raise OSError(f"the judge fails a right kernel on this machine ({_told(right)}): see `kernelmill doctor`")
+        raise Unproven(f"the judge fails a right kernel on this machine ({_told(right)})", right)
     wrong = judge.judge(TASK, WRONG, "proof/wrong")
     if wrong.kind == "pass":
-        raise OSError("the judge passes a wrong kernel on this machine: see `kernelmill doctor`")
+        raise Unproven("the judge passes a wrong kernel on this machine", wrong)
 
 
 def _told(verdict: Verdict) -> str:

@@ -60,7 +60,7 @@ class Outcome(msgspec.Struct, kw_only=True):
     wall_s: float = 0.0
 
 
-def _environment(kind: str) -> dict[str, str]:
+def _environment(kind: str, walls: sandbox.Walls) -> dict[str, str]:
     """Made from nothing, so that no token of the run is in it."""
     base = {
         "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -76,7 +76,7 @@ def _environment(kind: str) -> dict[str, str]:
     }
     if kind == "gpu":
         del base["CUDA_VISIBLE_DEVICES"]
-        return {**base, **gpu_walls.environment()}
+        return {**base, **gpu_walls.environment(walls.hides_files)}
     return {**base, "TRITON_INTERPRET": "1"} if kind == "interpret" else base
 
 
@@ -121,7 +121,7 @@ class Zygote:
         self._process = subprocess.Popen(
             import_path.python(code),
             pass_fds=[theirs.fileno()],
-            env=_environment(self.kind),
+            env=_environment(self.kind, self.walls),
             stdin=subprocess.DEVNULL,
             start_new_session=True,
             cwd="/",

@@ -11,6 +11,7 @@ passes has passed both. Without a GPU in the settings the CPU tier is all there 
 import contextlib
 import logging
 import re
+import time
 from typing import Protocol
 
 import msgspec
@@ -21,7 +22,7 @@ from core.evaluation.gpu.health import GpuHealth, GpuUnfit
 from core.evaluation.gpu.lease import lease
 from core.evaluation.gpu.stage import GpuSettings, GpuStage
 from core.evaluation.judge import Judge
-from core.evaluation.proof import prove
+from core.evaluation.proof import Unproven, prove
 from core.evaluation.settings import JudgeSettings
 from core.evaluation.verdict import Verdict
 from core.evaluation.walls import sandbox
@@ -29,6 +30,7 @@ from core.tasks.task import Task
 
 GPU_SLOTS = 1000
 """Zygotes of the GPU tier are numbered from here on, two for each worker: each has a user id of its own."""
+AGAIN_S = 1.0
 _log = logging.getLogger(__name__)
 _TOO_MUCH = ("timeout", "memory")
 """Categories that say something of the interpreter's limits, where running was what took it."""
@@ -57,11 +59,12 @@ class AnyJudge(Protocol):
         ...
 
 
-def open_judge(settings: JudgeSettings, slot: int = 0) -> AnyJudge:
-    """The judge that the settings ask for. Raises OSError when this machine does not allow it."""
+def open_judge(settings: JudgeSettings, slot: int = 0, proves: bool = True) -> AnyJudge:
+    """The judge that the settings ask for; with `proves` it shows on its GPU that it can judge, before the first
+    candidate. Raises OSError when this machine does not allow it."""
     if not settings.on_gpu:
         return Judge(settings, slot)
-    return TieredJudge(settings, visible_gpu(settings.device_class), slot)
+    return TieredJudge(settings, visible_gpu(settings.device_class), slot, proves=proves)
 
 
 def visible_gpu(device_class: str) -> str:
@@ -82,9 +85,11 @@ class TieredJudge:
     """Both tiers in one worker process; `device` is the GPU (`cpu` in tests: the same stage without one, which can't
     ask for the profile of a device: `own_work` False)."""
 
-    def __init__(self, settings: JudgeSettings, device: str, slot: int = 0, own_work: bool = True) -> None:
+    def __init__(
+        self, settings: JudgeSettings, device: str, slot: int = 0, own_work: bool = True, proves: bool = False
+    ) -> None:
         self.settings = settings
-        self._slot = slot
+        self._proves = proves
         self._cpu = Judge(msgspec.structs.replace(settings, device_class="cpu", speed="none"), slot)
         self.walls = self._cpu.walls
         chosen = GpuSettings(
@@ -120,17 +125,25 @@ class TieredJudge:
         self._cpu.wait_ready()
         self.gpu.wait_ready()
         self.health.quiet.calibrate()
-        if self._slot == 0 and self.gpu.settings.own_work:
+        if self._proves:
             self._prove()
 
     def _prove(self) -> None:
-        """The CPU tier has proved itself; here a GPU that others use, or that is unfit just now, has a part in it."""
-        try:
-            prove(_Untimed(self))
-        except (TimeoutError, GpuUnfit):
-            return
-        except OSError as error:
-            _log.warning("on the GPU %s", error)
+        """The CPU tier has proved itself; here a GPU that others use, or that is unfit just now, has a part in it: what
+        may be their doing is no proof of anything, and a failure counts when it comes again. Raises Unproven."""
+        for again in (False, True):
+            try:
+                prove(_Untimed(self))
+                return
+            except (TimeoutError, GpuUnfit):
+                return
+            except Unproven as error:
+                _log.warning("on the GPU %s", error)
+                if error.verdict.kind == "infra" or error.verdict.category in _TOO_MUCH:
+                    return
+                if again:
+                    raise
+            time.sleep(AGAIN_S)
 
     def stop(self) -> None:
         self._cpu.stop()

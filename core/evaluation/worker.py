@@ -66,7 +66,8 @@ def _read(stream: Any, count: int) -> bytes:
     return data if data is not None and len(data) == count else b""
 
 
-def main(fd: int, parent: int, slot: int) -> int:
+def main(fd: int, parent: int, slot: int, proves: int) -> int:
+    """`proves`: the judge proves itself on its GPU before it says hello."""
     linux.die_with_parent(parent)
     linux.set_dumpable(False)
     connection = socket.socket(fileno=fd)
@@ -88,7 +89,7 @@ def main(fd: int, parent: int, slot: int) -> int:
     from core.evaluation.tiers import open_judge
 
     try:
-        judge = open_judge(settings, slot)
+        judge = open_judge(settings, slot, bool(proves))
         judge.start()
         judge.wait_ready()
     except (OSError, ZygoteError) as error:
@@ -115,5 +116,5 @@ def main(fd: int, parent: int, slot: int) -> int:
 
 
 if __name__ == "__main__":
-    numbers = [int(word) for word in sys.argv[1:4]]
-    sys.exit(main(*numbers) if len(numbers) == 3 else os.EX_USAGE)
+    numbers = [int(word) for word in sys.argv[1:5]]
+    sys.exit(main(*numbers) if len(numbers) == 4 else os.EX_USAGE)

@@ -68,7 +68,8 @@ def stepped(ranks, batch: list, steps: int) -> Iterator[dict]:
 
 
 def measure(ranks, shape: str, said: argparse.Namespace) -> dict:
-    """Figures of the median step at a shape."""
+    """Figures of the median step at a shape; gradient norm and entropy are the first measured step's, whichever was the
+    median, so that those of configurations can be compared."""
     batch = samples(shape, MODELS[said.model]["vocab_size"])
     began = time.perf_counter()
     run = stepped(ranks, batch, said.warmup + said.steps)
@@ -89,8 +90,8 @@ def measure(ranks, shape: str, said: argparse.Namespace) -> dict:
         "mfu": round(numbers["mfu"], 4) if "mfu" in numbers else None,
         "peak_gib": round(max(s["peak_gib"] for s in steps), 2) if "peak_gib" in numbers else None,
         "step_s": round(middle, 4), **parts, "steps_s": [round(s, 4) for s in taken],
-        "warmup_s": round(warmup_s, 1), "warmup_refused": refused, "grad_norm": round(numbers["grad_norm"], 5),
-        "entropy": round(numbers["entropy"], 4), **graphs(),
+        "warmup_s": round(warmup_s, 1), "warmup_refused": refused, "grad_norm": round(steps[0]["grad_norm"], 5),
+        "entropy": round(steps[0]["entropy"], 4), **graphs(),
     }  # fmt: skip
 
 

@@ -54,9 +54,10 @@ JOBS: dict[str, Job] = {
 }  # fmt: skip
 
 
-async def fit() -> str:
-    """Why a judge can't work here, or fails right kernels (core.evaluation.proof); empty where it does neither."""
-    pool = JudgePool(JudgeSettings(speed="none"), workers=1)
+async def fit(cards: int) -> str:
+    """Why a judge can't work here, or fails right kernels (core.evaluation.proof), its GPU tier on one of the cards
+    included; empty where it does neither."""
+    pool = JudgePool(JudgeSettings(speed="none", device_class="gpu" if cards else "cpu"), workers=max(1, cards))
     try:
         await pool.start()
     except JudgeError as error:
@@ -143,7 +144,7 @@ def main() -> None:
     results = Results(said.out, head)
     results.write()
     judging = any(JOBS[name].judges for name in said.jobs)
-    unfit = asyncio.run(fit()) if judging else ""
+    unfit = asyncio.run(fit(cards)) if judging else ""
     if unfit:
         print(f"this machine can't judge: {unfit}", flush=True)
     with tempfile.TemporaryDirectory(prefix="everything-") as folder:

@@ -8,7 +8,8 @@
 steps. `demo`: the same on the shipped policy of 1.7 M parameters, which writes kernels that the judge measures. Weights
 go by card (`ipc`), through a folder (`filesystem`) or, between two cards, by NCCL (`nccl`). stderr tells when each case
 begins and when its engine has started. `ok`: all steps done, the ledger balanced, every version published was put in
-place with the learner's fingerprint, and no actor told of an error.
+place with the learner's fingerprint, no actor told of an error, and the demo policy, which knows how, wrote right
+kernels.
 """
 
 import argparse
@@ -173,6 +174,7 @@ def play(case: str, policy: Path, folder: Path, args: argparse.Namespace, told: 
         and bool(found["ledger_balanced"])
         and not found["weights_refused"]
         and not found["errors"]
+        and (not case.startswith("demo") or found["verdicts"].get("pass", 0) > 0)
     )
     if not found["ok"]:
         found["last_lines"] = log.read_text(errors="replace").splitlines()[-15:]

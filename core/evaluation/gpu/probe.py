@@ -118,7 +118,7 @@ def cold(device: str, memory_mb: int = MEMORY_MB, wall_s: float = COLD_S) -> Pro
     environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/nonexistent", "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
         [*import_path.script(), str(PROGRAM), device, str(salt), str(memory_mb)],
-        env={**environment, **(gpu_walls.environment() if device != "cpu" else {})},
+        env={**environment, **(gpu_walls.environment(restricted=False) if device != "cpu" else {})},
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:

@@ -19,6 +19,8 @@ from typing import Any
 
 import msgspec
 
+from core.evaluation.walls import gpu as gpu_walls
+
 _SMI_S = 10.0
 _GONE_S = 3.0
 
@@ -88,7 +90,9 @@ def identity(device: str) -> str:
         with contextlib.suppress(library.NVMLError):
             found = library.nvmlDeviceGetUUID(_handle(library, device))
             return found.decode() if isinstance(found, bytes) else str(found)
-    return f"cuda-{physical(device)}"
+    name = physical(device)  # a number in one process's environment, a UUID in another's
+    known = gpu_walls.card(name)
+    return known.uuid if known else f"cuda-{name}"
 
 
 def read(device: str) -> Reading | None:

@@ -1,25 +1,67 @@
 """What a candidate's walls must let through for a GPU: device files, the driver's library, and what the driver reads.
 
-The device files are those of the one GPU and the driver's control files; another GPU's are not shown. No torch here.
+The device files are those of the one GPU and the driver's control files; another GPU's are not shown. The driver
+numbers the GPUs whose files it can open: behind the walls the one that is shown is number 0, whatever it is outside. So
+GPUs go by their UUIDs from here on, which are the same on both sides. No torch here.
 """
 
 import ctypes
 import glob
 import os
+import re
 from functools import cache
+from typing import NamedTuple
 
 PROFILER = {"TEARDOWN_CUPTI": "0", "DISABLE_CUPTI_LAZY_REINIT": "1"}
 """For a process that profiles: CUPTI, once up, stays up. Torn down after each session it takes most of a second to come
 back, and crashes where CUDA graphs are."""
 
 
+DRIVER = "/proc/driver/nvidia/gpus"
+
+
+class Card(NamedTuple):
+    uuid: str
+    file: str
+    """Its device file. Files are numbered by when the driver found a GPU, not by its PCI address."""
+
+
+@cache
+def cards(driver: str = DRIVER, files: str = "/dev") -> tuple[Card, ...]:
+    """This machine's GPUs in the order of PCI_BUS_ID; empty where the driver does not tell. One whose device file is
+    not here has no number either."""
+    found = []
+    for path in sorted(glob.glob(f"{driver}/*/information")):
+        with open(path) as file:
+            told = dict(re.findall(r"^(GPU UUID|Device Minor):\s*(\S+)", file.read(), re.MULTILINE))
+        card = Card(told.get("GPU UUID", ""), f"{files}/nvidia{told.get('Device Minor', '')}")
+        if card.uuid.startswith("GPU-") and re.search(r"nvidia\d+$", card.file) and os.path.exists(card.file):
+            found.append(card)
+    return tuple(found)
+
+
+def card(name: str) -> Card | None:
+    """What CUDA_VISIBLE_DEVICES calls so: a number, or a UUID or its beginning. None where it is not known (a slice of
+    a GPU, a driver that does not tell)."""
+    known = cards()
+    if name.isdigit():
+        return known[int(name)] if int(name) < len(known) else None
+    fits = [one for one in known if name.startswith("GPU-") and one.uuid.startswith(name)]
+    return fits[0] if len(fits) == 1 else None
+
+
+def _first_shown() -> str:
+    return os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
+
+
 @cache
 def devices() -> list[str]:
-    """Device files of this process's first visible NVIDIA GPU (CUDA_VISIBLE_DEVICES as a number, else 0)."""
-    shown = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
-    number = shown if shown.isdigit() else "*"
-    wanted = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", *glob.glob(f"/dev/nvidia{number}")]
-    return sorted(path for path in wanted if os.path.exists(path) and path.removeprefix("/dev/nvidia") != "")
+    """Device files of this process's first visible NVIDIA GPU; of all where it can't be told which that is."""
+    name = _first_shown()
+    known = card(name)
+    files = [known.file] if known else glob.glob(f"/dev/nvidia{name if name.isdigit() else '*'}")
+    wanted = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", *files]
+    return sorted(path for path in wanted if os.path.exists(path))
 
 
 def shown() -> list[str]:
@@ -34,8 +76,15 @@ def shown() -> list[str]:
 def one_gpu(number: int) -> dict[str, str]:
     """What to add to the environment of worker `number`, so that it sees one of the visible GPUs: they go round."""
     gpus = shown()
-    chosen = {"CUDA_VISIBLE_DEVICES": gpus[number % len(gpus)]} if gpus else {}
+    chosen = {"CUDA_VISIBLE_DEVICES": _inside(gpus[number % len(gpus)], restricted=False)} if gpus else {}
     return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **PROFILER, **chosen}
+
+
+def _inside(name: str, restricted: bool) -> str:
+    known = card(name)
+    if known is not None:
+        return known.uuid
+    return "0" if restricted and name.isdigit() else name
 
 
 @cache
@@ -57,12 +106,12 @@ def readable() -> list[str]:
     return [path for path in wanted if path and os.path.exists(path)]
 
 
-def environment() -> dict[str, str]:
-    """For a zygote whose children use the GPU; Triton would start a program to find the library."""
+def environment(restricted: bool) -> dict[str, str]:
+    """For a zygote whose children use the GPU, `restricted` where its walls hide the files of others; Triton would
+    start a program to find the library."""
     found = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_MODULE_LOADING": "LAZY", **PROFILER}
-    shown = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if shown is not None:
-        found["CUDA_VISIBLE_DEVICES"] = shown
+    if "CUDA_VISIBLE_DEVICES" in os.environ:
+        found["CUDA_VISIBLE_DEVICES"] = _inside(_first_shown(), restricted)
     folder = library_folder()
     if folder:
         found |= {"TRITON_LIBCUDA_PATH": folder, "LD_LIBRARY_PATH": folder}

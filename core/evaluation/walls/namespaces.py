@@ -33,6 +33,11 @@ class Walls(msgspec.Struct, frozen=True, kw_only=True):
     seccomp: bool = False
 
     @property
+    def hides_files(self) -> bool:
+        """Whether a candidate's process opens only what it is shown, files of devices too."""
+        return self.level == "namespaces" or self.landlock_abi > 0
+
+    @property
     def counts_threads(self) -> bool:
         """Whether a limit on threads can hold for one child alone: the kernel counts them by user and user
         namespace."""

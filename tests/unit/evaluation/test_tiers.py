@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 
+from core.evaluation.proof import Unproven
 from core.evaluation.settings import JudgeSettings
 from core.evaluation.tiers import TieredJudge, goes_on, open_judge, visible_gpu
 from core.evaluation.verdict import Verdict
@@ -105,3 +106,14 @@ def test_what_the_gpu_tier_judges_by_is_part_of_the_key():
     keys = [one.identity() for one in variants]
     assert all(a != b for a, b in itertools.combinations(keys, 2))
     assert "gpu_profile" not in JudgeSettings().identity()
+
+
+def test_a_judge_whose_gpu_tier_fails_right_kernels_does_not_start():
+    """Here that tier runs on the CPU, where no Triton kernel can be launched."""
+    judge = TieredJudge(settings(), "cpu", slot=3, own_work=False, proves=True)
+    judge.start()
+    try:
+        with pytest.raises(Unproven, match=r"fails a right kernel on this machine \(fail, "):
+            judge.wait_ready()
+    finally:
+        judge.stop()
