@@ -23,11 +23,17 @@ from tests.gpu.jobs import GRACE_S, Job, Results, Running
 
 WRITE_S = 3.0
 TESTS = ("training/test_fresh_memory.py", "training/test_flash.py", "training/test_snapshot_gpu.py")
-JUDGE_TESTS = ("test_gpu_stage.py", "test_gpu_kinds.py", "test_gpu_faults.py", "test_gpu_clock_device.py")
+CLOCK_TESTS = ("clock_device", "other_baselines", "honesty", "health", "counters", "processes")
+STAGE_TESTS = ("stage", "faults", "precisions")
 
 
 def tests(*files: str) -> tuple[str, ...]:
-    return ("pytest", "-m", "gpu", "-q", "-p", "no:cacheprovider", *(f"tests/unit/{name}" for name in files))
+    plugins = ("-p", "no:cacheprovider", "-p", "tests.gpu.instant")
+    return ("pytest", "-m", "gpu", "-q", *plugins, *(f"tests/unit/{name}" for name in files))
+
+
+def judge_tests(*names: str) -> tuple[str, ...]:
+    return tests(*(f"evaluation/test_gpu_{name}.py" for name in names))
 
 
 JOBS: dict[str, Job] = {
@@ -45,10 +51,12 @@ JOBS: dict[str, Job] = {
     "rollout": Job(2, 200, ("tests.benchmarks.rollout", "--limit-s", "250"), vllm=True),
     "whole": Job(1, 235, ("tests.gpu.whole_system", "--limit-s", "235"), vllm=True, judges=True),
     "whole-apart": Job(2, 200, ("tests.gpu.whole_system", "--apart", "--limit-s", "260"), vllm=True, judges=True),
-    "corpus": Job(1, 180, ("tests.hacks.gpu.gpu_corpus", "--workers", "10"), judges=True),
+    "corpus": Job(1, 240, ("tests.hacks.gpu.gpu_corpus", "--workers", "8"), judges=True),
     "judge": Job(1, 345, ("tests.benchmarks.judge_gpu",), judges=True),
     "tests": Job(1, 200, tests(*TESTS)),
-    "judge-tests": Job(1, 200, tests(*(f"evaluation/{name}" for name in JUDGE_TESTS)), judges=True),
+    "clock-tests": Job(1, 240, judge_tests(*CLOCK_TESTS), judges=True),
+    "stage-tests": Job(1, 200, judge_tests(*STAGE_TESTS), judges=True),
+    "kind-tests": Job(1, 200, judge_tests("kinds"), judges=True),
     "starters": Job(1, 60, ("tests.gpu.judge_starters",), judges=True),
     "memory-beside": Job(1, 40, ("tests.gpu.memory_beside",)),
 }  # fmt: skip

@@ -1,6 +1,6 @@
-"""The device part of the corpus, judged by several workers on one GPU: `python -m tests.hacks.gpu.gpu_corpus`.
+"""The device part of the corpus, judged by several workers: `python -m tests.hacks.gpu.gpu_corpus`.
 
-    --workers 8     processes, each with a stage of its own
+    --workers 8     processes, each with a stage of its own; visible GPUs go round
     --only WORD     files whose name holds the word
     --timed no      correctness alone
 
@@ -10,19 +10,25 @@ speedup stays below the line `most`: the hack brought nothing.
 """
 
 import argparse
+import contextlib
 import json
-import multiprocessing
+import os
 import re
-import sys
+import tempfile
 import time
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+from core.evaluation.walls import gpu as gpu_walls
 from core.evaluation.walls import sandbox
 from core.tasks.task import Task
+from tests.benchmarks.gpu_chaos import Workers
 
 HERE = Path(__file__).parent
 WALL_S = 150.0
+TOLD = ("kind", "category", "speedup", "feedback", "wall_s")
 
 
 def fields(source: str) -> dict[str, str]:
@@ -56,61 +62,64 @@ def as_wanted(source: str, verdict: dict[str, Any]) -> bool:
     return verdict["kind"] == "fail" and verdict["category"] in wanted
 
 
-def judge(paths: list[Path], workers: int, timed: bool = True) -> list[dict[str, Any]]:
-    """A dict per file: file, kind, category, speedup, feedback, wall_s."""
-    context = multiprocessing.get_context("spawn")
-    orders, answers = context.SimpleQueue(), context.SimpleQueue()
-    # Those that compile longest first, then files of one task side by side.
+def judge(paths: list[Path], workers: int, timed: bool = True, device: str = "cuda:0") -> list[dict[str, Any]]:
+    """A dict per file: file, kind, category, speedup, feedback, wall_s. Raises TimeoutError when nobody answers."""
     sources = {path: path.read_text() for path in paths}
+    # Those that compile longest first, then files of one task side by side.
     ranked = sorted(paths, key=lambda path: ("backend: cuda" not in sources[path], fields(sources[path])["task"]))
-    for path in [*ranked, *[None] * workers]:
-        orders.put(path)
-    processes = [context.Process(target=_work, args=(number, orders, answers, timed)) for number in range(workers)]
-    for process in processes:
-        process.start()
-    found, ended = [], 0
-    while ended < workers:
-        answer = answers.get()
-        if answer is None:
-            ended += 1
-        else:
-            found.append(answer)
-            print(json.dumps(answer), file=sys.stderr, flush=True)
-    for process in processes:
-        process.join()
+    with tempfile.TemporaryDirectory(prefix="corpus-") as folder:
+        judges = Workers(workers, SimpleNamespace(device=device, timed=timed), folder, _work)
+        try:
+            for number, path in enumerate(ranked):
+                judges.queues[number % workers].put(str(path).encode())
+            found = judges.collect(len(paths))
+            for queue in judges.queues:
+                queue.put(None)
+        finally:
+            judges.stop(10.0)
     return sorted(found, key=lambda answer: answer["file"])
 
 
-def _work(number: int, orders: Any, answers: Any, timed: bool) -> None:
-    """One worker: a stage of its own, files until there is none."""
+def _work(number: int, args: Any, folder: str, work: Any, results: Any, _: Any) -> None:
+    """One worker: a stage of its own on a sound and quiet GPU, as an evaluator's worker has; files until there is
+    none. The GPUs that are visible go round."""
+    if args.device != "cpu":
+        os.environ.update(gpu_walls.one_gpu(number))  # before torch looks
+    from core.evaluation.gpu import probe as gpu_probe
+    from core.evaluation.gpu.health import ContextLost, GpuHealth, GpuUnfit
+    from core.evaluation.gpu.lease import lease
     from core.evaluation.gpu.stage import GpuSettings, GpuStage
 
-    stage = None
+    settings = GpuSettings(wall_s=WALL_S, device=args.device, own_work=args.device != "cpu")
+    stage = GpuStage(settings, sandbox.probe(), slot=300 + 4 * number)
+    health = GpuHealth(
+        args.device, probe=lambda: gpu_probe.warm(stage.candidates, args.device), prober=stage.candidates,
+        keep=[stage.baselines, stage.candidates], guard=lambda: lease(args.device), folder=Path(folder),
+    )  # fmt: skip
     try:
-        stage = GpuStage(GpuSettings(wall_s=WALL_S), sandbox.probe(), slot=300 + 4 * number)
         stage.start()
         stage.wait_ready()
-        while (path := orders.get()) is not None:
-            answer: dict[str, Any] = {"file": f"{path.parent.name}/{path.stem}"}
+        health.quiet.calibrate()
+        stage.watch_quiet(health.quiet)
+        while (order := work.get()) is not None:
+            results.put({"took": number, "message": order})
+            path = Path(order.decode())
+            answer: dict[str, Any] = {"worker": number, "file": f"{path.parent.name}/{path.stem}"}
             try:
-                source = path.read_text()
-                verdict = stage.judge(task_of(source), source, path.stem, timed)
-                answer |= {
-                    name: getattr(verdict, name) for name in ("kind", "category", "speedup", "feedback", "wall_s")
-                }
+                verdict = health.run(
+                    partial(stage.judge, task_of(path.read_text()), path.read_text(), path.stem, args.timed)
+                )
+                told = {name: getattr(verdict, name) for name in TOLD}
+            except ContextLost as error:  # another worker judges it
+                results.put({"lost": number, "why": f"{path.stem}: {error}"[:300]})
+                break
             except Exception as error:  # the rest of the corpus is judged all the same
-                answer |= {
-                    "kind": "error",
-                    "category": "",
-                    "speedup": None,
-                    "feedback": f"{error!r}"[:400],
-                    "wall_s": 0.0,
-                }
-            answers.put(answer)
+                told = dict(zip(TOLD, ("error", "", None, f"{error!r}"[:400], 0.0), strict=True))
+            results.put(answer | told)
+            with contextlib.suppress(GpuUnfit):
+                health.recover()
     finally:
-        if stage is not None:
-            stage.stop()
-        answers.put(None)
+        stage.stop()
 
 
 def main() -> None:

@@ -3,6 +3,8 @@
 import contextlib
 import json
 import os
+import subprocess
+import sys
 import time
 
 import psutil
@@ -137,3 +139,34 @@ def test_all_of_it(tmp_path, monkeypatch):
     assert {name: (one["state"], one["code"], one["said"]) for name, one in found.items()} == dict.fromkeys(
         ("one", "two", "pair"), ("over", 0, [{"a": 1}])
     )
+
+
+def test_what_fails_is_told_before_the_end(tmp_path):
+    """Whoever is cut off after a failure knows why it was one."""
+    (tmp_path / "test_x.py").write_text(
+        "import time\ndef test_a():\n    assert 41 == 42\ndef test_b():\n    time.sleep(60)\n"
+    )
+    command = [
+        sys.executable,
+        "-u",
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "tests.gpu.instant",
+        str(tmp_path),
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(jobs.ROOT)}
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
+    try:
+        told = ""
+        while "assert 41 == 42" not in told:
+            line = process.stdout.readline()
+            assert line, told
+            told += line
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.communicate()
