@@ -102,7 +102,11 @@ class Judge:
         for zygote in self._zygotes:
             zygote.wait_ready()
         if self._slot == 0:  # the others are made of the same
-            prove(self)
+            self.prove()
+
+    def prove(self) -> None:
+        """Raises Unproven where this judge can't tell right from wrong."""
+        prove(self)
 
     def stop(self) -> None:
         for zygote in self._zygotes:

@@ -58,6 +58,10 @@ class AnyJudge(Protocol):
         """After an answer was sent: what need not keep anybody waiting."""
         ...
 
+    def prove(self) -> None:
+        """Raises Unproven where it can't tell right from wrong on this machine."""
+        ...
+
 
 def open_judge(settings: JudgeSettings, slot: int = 0, proves: bool = True) -> AnyJudge:
     """The judge that the settings ask for; with `proves` it shows on its GPU that it can judge, before the first
@@ -128,9 +132,13 @@ class TieredJudge:
         if self._proves:
             self._prove()
 
+    def prove(self) -> None:
+        self._cpu.prove()
+        self._prove()
+
     def _prove(self) -> None:
-        """The CPU tier has proved itself; here a GPU that others use, or that is unfit just now, has a part in it: what
-        may be their doing is no proof of anything, and a failure counts when it comes again. Raises Unproven."""
+        """The GPU tier alone. A GPU that others use, or that is unfit just now, has a part in it: what may be their
+        doing is no proof of anything, and a failure counts when it comes again. Raises Unproven."""
         for again in (False, True):
             try:
                 prove(_Untimed(self))
