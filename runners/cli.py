@@ -73,6 +73,11 @@ def main(argv: list[str] | None = None) -> int:
         if is_users_fault(cause):
             print(f"kernelmill {args.command}: {cause}", file=sys.stderr)
             return 2
+        from runners.packages import explained
+
+        if broken := explained(cause):
+            print(f"kernelmill {args.command}: {broken.line}", file=sys.stderr)
+            return 2
         raise
 
 

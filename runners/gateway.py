@@ -63,7 +63,9 @@ def run(args: argparse.Namespace) -> int:
     if not 0 <= args.port <= 65535:
         raise UsageError(f"--port {args.port}: wanted 0 to 65535")
     from core.evaluation.settings import JudgeSettings
+    from runners.preflight import check_packages
 
+    check_packages()
     try:
         settings = JudgeSettings(
             target=args.target,
