@@ -43,11 +43,11 @@ def _load(kind: type[T], path: str | Path, overrides: Sequence[str]) -> T:
         return kind.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the config"
+        where = ".".join(str(part) for part in first["loc"])  # none where several keys do not fit together
         message = first["msg"].removeprefix("Value error, ")
         got = "" if first["type"] in ("missing", "value_error") else f", got {first['input']!r}"
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        raise ConfigError(f"{path}: {where}: {message}{got}{more}") from None
+        raise ConfigError(f"{path}: {f'{where}: ' if where else ''}{message}{got}{more}") from None
 
 
 def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:

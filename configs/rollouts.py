@@ -44,8 +44,9 @@ class Rollout(Section):
     """Cards of this machine that generators take, vllm.tensor_parallel each, in turn by the number that ends their
     name; empty: whatever the process sees. The learner takes the first ones."""
     max_new_tokens: int = Field(default=4096, ge=1)
-    temperature: float = Field(default=1.0, ge=0)
-    """The learner scores at it as well: log-probs, entropies and KL are of the distribution that is sampled from."""
+    temperature: float = Field(default=1.0, ge=0, le=10)
+    """The learner scores at it as well: log-probs, entropies and KL are of the distribution that is sampled from.
+    Above 10, tokens would be drawn nearly at random."""
     top_p: float = Field(default=1.0, gt=0, le=1)
     top_k: int = Field(default=0, ge=0)
     """Draw from this many most probable tokens alone, of which top_p then takes its share; 0: all. Either cuts tokens

@@ -59,7 +59,7 @@ def main(argv: list[str] | None = None) -> int:
         strange = [word for word in rest if word.startswith("-") or "=" not in word or not hasattr(args, "overrides")]
         if strange:
             top.prog += f" {args.command}"
-            top.error(f"unrecognized arguments: {' '.join(strange)}")
+            top.error(f"unrecognized arguments: {' '.join(strange)}{_behind_a_flag(strange[0], argv)}")
         args.overrides = [*args.overrides, *rest]
     try:
         return args.run(args)
@@ -73,7 +73,19 @@ def main(argv: list[str] | None = None) -> int:
         if is_users_fault(cause):
             print(f"kernelmill {args.command}: {cause}", file=sys.stderr)
             return 2
+        from runners.packages import explained
+
+        if broken := explained(cause):
+            print(f"kernelmill {args.command}: {broken.line}", file=sys.stderr)
+            return 2
         raise
+
+
+def _behind_a_flag(word: str, argv: list[str] | None) -> str:
+    """Where a value was given to an option that takes none."""
+    words = sys.argv[1:] if argv is None else argv
+    before = words[words.index(word) - 1] if word in words[1:] else ""
+    return f"; {before} takes no value" if before.startswith("--") and not word.startswith("-") else ""
 
 
 def first_cause(error: Exception) -> Exception:

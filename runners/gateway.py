@@ -13,6 +13,9 @@ import asyncio
 import signal
 from typing import Any
 
+from runners import judge_options
+from runners.usage import UsageError
+
 
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
@@ -24,17 +27,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
     parser.add_argument("--port", type=int, default=18188, help="default 18188; 0 takes a free one")
     parser.add_argument("--workers", type=int, default=2, help="candidates judged at once (default 2)")
-    parser.add_argument("--target", default="", help="cross-compile for this GPU too, e.g. cuda:90 or hip:gfx942")
-    parser.add_argument("--draws", type=int, default=3, help="input draws, each with secret values (default 3)")
-    parser.add_argument("--wall", type=float, default=20.0, metavar="SECONDS", help="time for a candidate (default 20)")
-    parser.add_argument("--gpu", action="store_true", help="go on to this machine's GPUs: right at full size, measured")
-    parser.add_argument(
-        "--gpu-profile", default="full", choices=("small", "full"), help="sizes on the GPU (default full)"
-    )
-    parser.add_argument(
-        "--gpu-wall", type=float, default=60.0, metavar="SECONDS", help="time for a candidate there (default 60)"
-    )
-    parser.add_argument("--isolation", default="auto", choices=("auto", "namespaces", "basic"), help="sandbox level")
+    judge_options.add_options(parser)
     parser.add_argument("--places", type=int, default=1024, help="requests in hand; more get 503 (default 1024)")
     parser.add_argument(
         "--verdict-timeout",
@@ -52,7 +45,6 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from runners.actor_process import loop_factory
-    from runners.usage import UsageError
 
     for name in ("workers", "places", "max_request_kb"):
         if getattr(args, name) <= 0:
@@ -62,22 +54,16 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--verdict-timeout {args.verdict_timeout:g}: wanted seconds, or 0")
     if not 0 <= args.port <= 65535:
         raise UsageError(f"--port {args.port}: wanted 0 to 65535")
-    from core.evaluation.settings import JudgeSettings
+    settings = judge_options.settings(args)
+    from core.evaluation.pool import JudgeError
+    from runners.preflight import check_packages
 
+    check_packages()
     try:
-        settings = JudgeSettings(
-            target=args.target,
-            draws=args.draws,
-            wall_s=args.wall,
-            isolation=args.isolation,
-            **({"device_class": "gpu", "speed": "measured"} if args.gpu else {}),
-            gpu_profile=args.gpu_profile,
-            gpu_wall_s=args.gpu_wall,
-        )
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(serve(args, settings))
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            return runner.run(serve(args, settings))
+    except JudgeError as error:
+        raise UsageError(judge_options.in_options(str(error))) from None
 
 
 async def serve(args: argparse.Namespace, settings: Any) -> int:

@@ -12,6 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runners import judge_options
+from runners.usage import UsageError
+
 if TYPE_CHECKING:
     from core.evaluation.settings import JudgeSettings
     from core.evaluation.tiers import AnyJudge
@@ -33,24 +36,10 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser.add_argument("--task", required=True, type=Path, help="file with Model, get_inputs and get_init_inputs")
     parser.add_argument("--candidate", required=True, type=Path, help="file with class ModelNew and its Triton kernels")
     parser.add_argument("--profile", default="cpu", choices=("cpu", "small", "full"), help="sizes used for correctness")
-    parser.add_argument("--draws", type=int, default=3, help="input draws, each with secret values (default 3)")
-    parser.add_argument("--target", default="", help="cross-compile for this GPU too, e.g. cuda:90 or hip:gfx942")
-    parser.add_argument(
-        "--wall", type=float, default=20.0, metavar="SECONDS", help="time for the candidate (default 20)"
-    )
-    parser.add_argument("--isolation", default="auto", choices=("auto", "namespaces", "basic"), help="sandbox level")
     parser.add_argument(
         "--backend", default="triton", choices=("triton", "cuda"), help="what candidates are written in"
     )
-    parser.add_argument(
-        "--gpu", action="store_true", help="go on to this machine's GPU: right at full size, and measured"
-    )
-    parser.add_argument(
-        "--gpu-profile", default="full", choices=("small", "full"), help="sizes on the GPU (default full)"
-    )
-    parser.add_argument(
-        "--gpu-wall", type=float, default=60.0, metavar="SECONDS", help="time for the candidate there (default 60)"
-    )
+    judge_options.add_options(parser)
     parser.add_argument("--json", action="store_true", help="print the verdict as one JSON line")
     parser.set_defaults(run=run)
     return parser
@@ -63,26 +52,11 @@ def run(args: argparse.Namespace) -> int:
             texts.append(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-            print(f"kernelmill judge: {name} {path}: {reason}", file=sys.stderr)
-            return 2
-    from core.evaluation.settings import JudgeSettings
+            raise UsageError(f"{name} {path}: {reason}") from None
     from core.identity import candidate_key
     from core.tasks.task import Task
 
-    try:
-        settings = JudgeSettings(
-            profile=args.profile,
-            draws=args.draws,
-            target=args.target,
-            wall_s=args.wall,
-            isolation=args.isolation,
-            **({"device_class": "gpu", "speed": "measured"} if args.gpu else {}),
-            gpu_profile=args.gpu_profile,
-            gpu_wall_s=args.gpu_wall,
-        )
-    except ValueError as error:
-        print(f"kernelmill judge: {error}", file=sys.stderr)
-        return 2
+    settings = judge_options.settings(args, args.profile)
     task = Task(
         task_id=f"file/{args.task.stem}",
         name=args.task.stem,
@@ -92,25 +66,27 @@ def run(args: argparse.Namespace) -> int:
         backend=args.backend,
     )
     key = candidate_key(task.source, texts[1], settings.identity(), settings.device_class)
+    from core.evaluation.cuda_source import is_cuda
     from core.evaluation.tiers import open_judge
 
     try:
         judge = open_judge(settings)
     except OSError as error:
-        print(f"kernelmill judge: {error}", file=sys.stderr)
-        return 2
+        raise UsageError(judge_options.in_options(str(error))) from None
     try:
         judge.start()
         with _waits_told(judge, settings):
             verdict = judge.judge(task, texts[1], key)
     finally:
         judge.stop()
+    if args.backend == "triton" and verdict.kind == "fail" and is_cuda(texts[1]):
+        print(f"kernelmill judge: {args.candidate} is CUDA C++: judge it with --backend cuda", file=sys.stderr)
     if args.json:
         import msgspec
 
         print(msgspec.json.encode(verdict).decode())
     else:
-        _show(verdict, judge.walls.describe(), args.backend, texts[1])
+        _show(verdict, judge.walls.describe())
     return EXIT[verdict.kind]
 
 
@@ -118,11 +94,11 @@ def run(args: argparse.Namespace) -> int:
 def _waits_told(judge: "AnyJudge", settings: "JudgeSettings") -> Iterator[None]:
     """Says once what is waited for and how long at most: a task whose code hangs would keep silent for minutes."""
     from core.evaluation import judge as judging
-    from core.evaluation.waits import longest_s
+    from core.evaluation.waits import in_words, longest_s
 
     waits = {
         True: f"the task's own code (its inputs and Model): at most {judging.REFERENCE_S:.0f} s",
-        False: f"the candidate: at most {longest_s(settings):.0f} s, all tries (--wall is {settings.wall_s:g} s)",
+        False: f"the candidate: at most {longest_s(settings):.0f} s ({in_words(settings, '--wall')})",
     }
     ended = threading.Event()
 
@@ -143,7 +119,7 @@ def _waits_told(judge: "AnyJudge", settings: "JudgeSettings") -> Iterator[None]:
         watching.join()
 
 
-def _show(verdict: "Verdict", walls: str, backend: str, candidate: str) -> None:
+def _show(verdict: "Verdict", walls: str) -> None:
     from core.evaluation.findings import joined
 
     words = {"pass": "PASS", "fail": "FAIL", "unsupported": "CAN'T TELL", "infra": "NO VERDICT"}
@@ -153,7 +129,5 @@ def _show(verdict: "Verdict", walls: str, backend: str, candidate: str) -> None:
     if verdict.speedup is not None:
         times = f"{verdict.runtime_ms:.4g} ms against {verdict.baseline_ms:.4g} ms"
         print(f"speedup {verdict.speedup:.3f} ({verdict.speed_kind}), {times}")
-    if verdict.category == "no_kernel" and backend == "triton" and "load_inline" in candidate:
-        print("CUDA C++ is judged with --backend cuda")
     if verdict.screens:
         print(f"noted in the source: {', '.join(verdict.screens)}")

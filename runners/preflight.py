@@ -17,6 +17,7 @@ def check(config: RunConfig, config_path: str) -> None:
     """Everything that `up` needs on this machine; raises UsageError, ConfigError or TaskError with one line."""
     check_rest(config, config_path)
     check_engine(config)
+    check_packages()
 
 
 def check_rest(config: RunConfig, config_path: str) -> None:
@@ -29,6 +30,17 @@ def check_rest(config: RunConfig, config_path: str) -> None:
     check_cards(config)
     for name in ("port", "monitor_port"):
         check_port(getattr(config.bus, name), f"bus.{name}")
+
+
+def check_packages() -> None:
+    """One that can't be imported is refused: actors would die of it at every start. Another version than is wanted may
+    do, and is told on stderr."""
+    import sys
+
+    from runners import packages
+
+    for odd in packages.check():
+        print(f"note: {odd.told()}: {odd.advice()}", file=sys.stderr)
 
 
 def check_model(config: RunConfig, config_path: str) -> None:

@@ -5,6 +5,7 @@ import difflib
 import re
 from typing import NoReturn
 
+_FLAG = re.compile(r"argument (--[\w-]+): ignored explicit argument ('[^']*')$")
 _CHOICE = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)$", re.DOTALL)
 
 
@@ -25,6 +26,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         nearest = ""
+        if found := _FLAG.match(message):
+            message = f"{found[1]} takes no value, got {found[2]}"
         if found := _CHOICE.search(message):
             near = difflib.get_close_matches(found[1], re.findall(r"[\w-]+", found[2]), n=1)
             nearest = f"; did you mean {near[0]}?" if near else ""

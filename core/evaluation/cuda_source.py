@@ -6,6 +6,7 @@ be said of it from its text alone; a text check here refuses only what can never
 
 import ast
 import re
+from typing import NoReturn
 
 import msgspec
 
@@ -40,6 +41,17 @@ class Extension(msgspec.Struct, frozen=True, kw_only=True):
     """It is imported; otherwise loaded for the operators that it registers with torch."""
 
 
+class LibraryPath(str):
+    """What load_inline and load return with is_python_module=False. torch gives a plain string, whose own message on
+    what is no function of it tells nothing."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(
+            f"'str' object has no attribute {name!r}: with is_python_module=False the library's path is returned; "
+            f"leave it out, or call what TORCH_LIBRARY registers, torch.ops.NAMESPACE.{name}"
+        )
+
+
 def uses_extensions(source: str) -> bool:
     """Whether a candidate names torch's extension builder, by import or by attribute."""
     for node in ast.walk(parsing.parse(source)):
@@ -52,6 +64,19 @@ def uses_extensions(source: str) -> bool:
         if any("cpp_extension" in name.split(".") for name in names):
             return True
     return False
+
+
+def is_cuda(source: str) -> bool:
+    """Whether a candidate clearly is CUDA C++: it builds an extension or holds a kernel's text, and nothing of
+    Triton's."""
+    try:
+        nodes = list(ast.walk(parsing.parse(source)))
+        builds = uses_extensions(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    texts = (node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    names = {getattr(node, "attr", getattr(node, "id", None)) for node in nodes}
+    return "jit" not in names and (builds or any("__global__" in text for text in texts))
 
 
 def allowed_flags(flags: tuple[str, ...]) -> list[str]:

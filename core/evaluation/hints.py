@@ -8,11 +8,13 @@ import torch
 
 MAX_BLOCK = 4096
 MIN_BLOCK = 16
+CONSTANT_REST = 0.1
+"""What of a constant error may not be constant, as a share."""
 
 
 def hint(got: torch.Tensor, wanted: torch.Tensor, bad: torch.Tensor, allowed: torch.Tensor) -> str:
     """A sentence that ends in a full stop, or ''. All float64 of one shape, `bad` bool; `allowed` is the tolerance."""
-    for look in (_uniform, _scaled, _order, _rounded, _place, _offset, _normalised):
+    for look in (_uniform, _scaled, _order, _offset, _rounded, _place, _normalised):
         text = look(got, wanted, bad, 4 * allowed)
         if text:
             return text
@@ -79,6 +81,34 @@ def _order(got: torch.Tensor, wanted: torch.Tensor, bad: torch.Tensor, allowed: 
     return ""
 
 
+def _offset(got: torch.Tensor, wanted: torch.Tensor, bad: torch.Tensor, allowed: torch.Tensor) -> str:
+    """An error that is the same all over, or along one dimension: nothing that rounding gives."""
+    error = got - wanted
+    if got.numel() < 4:
+        return ""
+    if _constant(error, error.mean(), allowed):
+        return f"Every element is off by {float(error.mean()):.4g}."
+    if error.dim() < 2 or min(error.shape[-1], error.numel() // error.shape[-1]) < 2:
+        return ""
+    if error.dim() >= 3:
+        planes, most = error.flatten(2), allowed.flatten(2)
+        if _constant(planes, planes.mean((0, 2), keepdim=True), most):
+            return "The error is constant per channel: a term per channel (a bias?) is missing or wrong."
+    lines, most = error.reshape(-1, error.shape[-1]), allowed.reshape(-1, error.shape[-1])
+    if _constant(lines, lines.mean(0, keepdim=True), most):
+        return "The error is the same in every row: a term per column (a bias?) is missing or wrong."
+    if _constant(lines, lines.mean(1, keepdim=True), most):
+        return "The error is constant along each row: a term per row is missing or wrong."
+    return ""
+
+
+def _constant(error: torch.Tensor, common: torch.Tensor, allowed: torch.Tensor) -> bool:
+    """Whether `common` is what is wrong: nearly all of the error, not the mean of differences that go both ways."""
+    rest = error - common
+    mostly = rest.square().mean() <= CONSTANT_REST**2 * error.square().mean()
+    return bool(mostly) and _close(error, common.expand_as(error), allowed)
+
+
 def _rounded(got: torch.Tensor, wanted: torch.Tensor, bad: torch.Tensor, allowed: torch.Tensor) -> str:
     scale = wanted.abs() + wanted.square().mean().sqrt()
     worst = float(((got - wanted).abs() / scale.clamp(min=1e-300)).max())
@@ -117,26 +147,6 @@ def blocks(first: int) -> str:
     """`, a multiple of 256 (...)` when a block may start at element `first`."""
     block = min(first & -first, MAX_BLOCK)
     return f", a multiple of {block} (is the last block launched and stored?)" if block >= MIN_BLOCK else ""
-
-
-def _offset(got: torch.Tensor, wanted: torch.Tensor, bad: torch.Tensor, allowed: torch.Tensor) -> str:
-    error = got - wanted
-    if got.numel() < 4:
-        return ""
-    if _close(error, error.mean(), allowed):
-        return f"Every element is off by {float(error.mean()):.4g}."
-    if error.dim() < 2 or min(error.shape[-1], error.numel() // error.shape[-1]) < 2:
-        return ""
-    if error.dim() >= 3:
-        planes, most = error.flatten(2), allowed.flatten(2)
-        if _close(planes, planes.mean((0, 2), keepdim=True).expand_as(planes), most):
-            return "The error is constant per channel: a term per channel (a bias?) is missing or wrong."
-    lines, most = error.reshape(-1, error.shape[-1]), allowed.reshape(-1, error.shape[-1])
-    if _close(lines, lines.mean(0, keepdim=True).expand_as(lines), most):
-        return "The error is the same in every row: a term per column (a bias?) is missing or wrong."
-    if _close(lines, lines.mean(1, keepdim=True).expand_as(lines), most):
-        return "The error is constant along each row: a term per row is missing or wrong."
-    return ""
 
 
 def _normalised(got: torch.Tensor, wanted: torch.Tensor, bad: torch.Tensor, allowed: torch.Tensor) -> str:

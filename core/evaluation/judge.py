@@ -212,7 +212,7 @@ class Judge:
     def _extensions(self, key: str, report: Report, candidate: str, screens: tuple[str, ...]) -> Verdict:
         """CUDA C++ that was reached: it is compiled, and can't be run without a GPU."""
         if self._cuda is None:
-            text = "CUDA C++ needs a GPU to run: set judge.target (--target cuda:90) to have it compiled at least"
+            text = "CUDA C++ needs a GPU to run: give a target (cuda:90) to have it compiled at least"
             finding = Finding(stage="compile", category="unsupported", headline=text, kind="unsupported")
             return self._failed(key, finding, screens)
         compiled = self._cuda.check(report.extensions, candidate)

@@ -7,7 +7,7 @@ screen and left to the stages that watch behaviour: text checks alone both miss 
 import ast
 
 from core import parsing
-from core.evaluation.cuda_source import uses_extensions
+from core.evaluation.cuda_source import is_cuda, uses_extensions
 from core.evaluation.findings import Finding
 from core.evaluation.source_text import foreign_encoding
 
@@ -82,5 +82,6 @@ def screen(source: str, backend: str = "triton") -> tuple[Finding | None, tuple[
             text = "no CUDA kernel: neither load_inline nor load is called"
             detail = "Hand the CUDA source to torch.utils.cpp_extension.load_inline and call its function in forward."
             return Finding(stage="static", category="no_kernel", headline=text, detail=detail), found
-        return Finding(stage="static", category="no_kernel", headline="no @triton.jit kernel", detail=detail), found
+        text = "CUDA C++, but no @triton.jit kernel" if is_cuda(source) else "no @triton.jit kernel"
+        return Finding(stage="static", category="no_kernel", headline=text, detail=detail), found
     return None, found

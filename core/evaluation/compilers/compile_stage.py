@@ -85,11 +85,16 @@ class CompileStage:
         }
         limits = sandbox.Limits(memory_mb=_MEMORY_MB, wall_s=settings.compile_wall_s, allow_processes=True)
         outcome = self.zygote.run(header, [], limits, settings.output_kb, result_mb=4)
-        report = self._read(outcome, definitions, launches, share)
+        report = self._read(outcome, definitions, launches, share, lines)
         return msgspec.structs.replace(report, finding=_quoting(report.finding, lines))
 
     def _read(
-        self, outcome: Outcome, definitions: dict[str, KernelDefinition], launches: list[Launch], share_s: float
+        self,
+        outcome: Outcome,
+        definitions: dict[str, KernelDefinition],
+        launches: list[Launch],
+        share_s: float,
+        lines: list[str],
     ) -> CompileReport:
         target = self._settings.target
         if outcome.oversized:
@@ -120,7 +125,7 @@ class CompileStage:
             if answer.ended:
                 return CompileReport(finding=_crash(definitions, launch, target, answer.ended, outcome.output))
             if answer.error is not None:
-                return CompileReport(finding=self._refusal(answer.error, compiled.kernel, outcome.output))
+                return CompileReport(finding=self._refusal(answer.error, compiled.kernel, outcome.output, lines))
             if answer.skipped:
                 skipped.append(f"{compiled.kernel}: {answer.skipped}")
                 continue
@@ -140,15 +145,19 @@ class CompileStage:
         notes = tuple(text for text in map(resources.note, used) if text)
         return CompileReport(compiled=bool(used), kernels=tuple(used), notes=notes, skipped=tuple(skipped))
 
-    def _refusal(self, error: _Error, kernel: str, printed: str) -> Finding:
+    def _refusal(self, error: _Error, kernel: str, printed: str, lines: list[str]) -> Finding:
         """The compiler's own words; passes of MLIR print theirs and raise only that they failed."""
-        message, line = compiler_text.triton_message(error.type, error.message), error.line
+        line, place = error.line, f"Kernel {kernel}, target {self._settings.target}."
+        if message := compiler_text.run_time_constant(error.message, line, lines):
+            advice = "A tl.constexpr must be known when the kernel is compiled: pass it as an argument that is one"
+            return _fail("compile_error", message, f"{advice}. {place}", line)
+        message = compiler_text.triton_message(error.type, error.message)
         if "PassManager" in message or "ptxas" in message.lower():
             told = compiler_text.printed_errors(error.message) + compiler_text.printed_errors(printed)
             if told:
                 message = told[0].text
                 line = told[0].line if told[0].file.startswith("kernel_") else line
-        return _fail("compile_error", message, f"Kernel {kernel}, target {self._settings.target}.", line)
+        return _fail("compile_error", message, place, line)
 
 
 def _advice(launch: Launch) -> str:

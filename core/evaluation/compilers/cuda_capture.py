@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import torch
 
-from core.evaluation.cuda_source import MAX_EXTENSIONS, MAX_SOURCE_BYTES, Extension, operators
+from core.evaluation.cuda_source import MAX_EXTENSIONS, MAX_SOURCE_BYTES, Extension, LibraryPath, operators
 
 _MODULE = "torch.utils.cpp_extension"
 _BOUND = re.compile(r"\bdef\s*\(\s*\"(\w+)\"")
@@ -121,7 +121,7 @@ def _stand_in(extension: Extension) -> types.ModuleType | str:
             operator.default = operator
             setattr(space, name, operator)
     if not extension.python_module:
-        return f"{extension.name}.so"
+        return LibraryPath(f"{extension.name}.so")
     module = types.ModuleType(extension.name)
     text = "\n".join(extension.cpp_sources + extension.cuda_sources)
     for name in extension.functions or _BOUND.findall(text):

@@ -53,7 +53,7 @@ class CudaStage:
         """Compile what the candidate `source` handed to load_inline or load. Raises ZygoteError for our own trouble."""
         target = self._settings.target
         if not target.startswith("cuda:"):
-            return _unsupported(f"CUDA C++ is compiled for cuda targets, not for {target!r}: set judge.target")
+            return _unsupported(f"CUDA C++ is compiled for cuda targets, not for {target!r}: give one (cuda:90)")
         if not any(extension.cuda_sources for extension in extensions):
             text = "no CUDA source: load_inline was not called with cuda_sources"
             return CompileReport(finding=Finding(stage="launch", category="no_kernel", headline=text))

@@ -236,7 +236,7 @@ def _loaded(library: str) -> str:
         torch.ops.load_library(library)
     except (OSError, RuntimeError) as error:  # an undefined symbol; an operator that is registered twice
         raise _unloadable(error) from None
-    return library
+    return cuda_source.LibraryPath(library)
 
 
 def _unloadable(error: Exception) -> ExtensionError:

@@ -120,8 +120,8 @@ def test_the_stand_alone_command_judges_and_stops(tmp_path):
         (["--host", "0.0.0.0"], "KERNELMILL_GATEWAY_TOKEN"),
         (["--port", "70000"], "--port 70000"),
         (["--workers", "0"], "--workers 0"),
-        (["--target", "rtx"], "target 'rtx'"),
-        (["--draws", "1"], "draws = 1"),
+        (["--target", "rtx"], "--target 'rtx'"),
+        (["--draws", "1"], "--draws 1: "),
     ],
 )
 def test_bad_options_get_one_clear_line(words, said):

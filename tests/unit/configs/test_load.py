@@ -45,6 +45,10 @@ def test_overrides_win_over_the_file_and_the_file_over_its_base(tmp_path):
         ('model.path = "m"\nsampler.group_size = 1', "compares within a group"),
         ('model.path = "m"\njudge.speed = "measured"', "needs a GPU"),
         ('model.path = "m"\nrollout.temperature = 0', "can't be trained on"),
+        (
+            'model.path = "m"\nrollout.temperature = 1e9',
+            "rollout.temperature: Input should be less than or equal to 10",
+        ),
         ('model.path = "m"\nrollout.temperature = 0.005', "samples at 0.01 at least"),
         ('model.path = "m"\nrollout.top_k = 1', "can't be trained on"),
         ('model.path = "m"\nrun.name = "Has Capitals"', "run.name: String should match pattern"),
@@ -59,7 +63,7 @@ def test_bad_configs_say_what_is_wrong_in_one_line(tmp_path, text, said):
     with pytest.raises(ConfigError) as error:
         load(path)
     assert said in str(error.value)
-    assert "\n" not in str(error.value)
+    assert "\n" not in str(error.value) and "the config:" not in str(error.value)
 
 
 @pytest.mark.parametrize("override", ["learner.lr", "=3", "model.path.x=1"])

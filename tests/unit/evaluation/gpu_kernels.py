@@ -125,3 +125,35 @@ def make(amount: float):
 
 
 ADD_ONE, ADD_TWO = make(1.0), make(2.0)
+
+
+@triton.jit
+def late_compared(x_ptr, n):
+    LATE: tl.constexpr = n * 2
+    if LATE > 5:
+        tl.store(x_ptr, 1.0)
+
+
+@triton.jit
+def late_mixed(x_ptr, n):
+    LATE: tl.constexpr = tl.cdiv(n, 4)  # of an argument
+    at = tl.arange(0, 16)
+    tl.store(x_ptr + at, 1.0, mask=at < LATE)
+
+
+@triton.jit
+def late_again(x_ptr, n):
+    LATE: tl.constexpr = tl.num_programs(0)
+    TWICE: tl.constexpr = LATE * 2
+    tl.store(x_ptr, n + TWICE)
+
+
+@triton.jit
+def late_called(x_ptr, n):
+    LATE = tl.constexpr(n) + 1
+    tl.store(x_ptr, LATE)
+
+
+@triton.jit
+def late_shape(x_ptr, n):
+    tl.store(x_ptr + tl.arange(0, 16), tl.sum(tl.zeros((n,), tl.float32)))

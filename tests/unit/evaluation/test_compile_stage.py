@@ -91,6 +91,29 @@ def test_what_only_python_understands_is_refused(stage: CompileStage, name: str,
     assert _SOURCE.splitlines()[finding.line - 1].strip() == code
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("late_compared", "LATE = n * 2 (line {line}) is known at run time only"),
+        ("late_mixed", "LATE = tl.cdiv(n, 4) (line {line}) is known at run time only"),
+        ("late_again", "LATE = tl.num_programs(0) (line {line}) is known at run time only"),
+        ("late_called", "LATE = n (line {line}) is known at run time only"),
+        ("late_shape", "a value that is known at run time only is used as a constant"),
+    ],
+)
+def test_a_constant_of_a_run_time_value_is_told_without_tritons_insides(
+    stage: CompileStage, name: str, message: str
+) -> None:
+    """Triton speaks of `_semantic`, or of its own classes."""
+    kernel = getattr(gpu_kernels, name)
+    finding = check(stage, kernel, x_ptr=FLOAT, n=64).finding
+    assert finding is not None and finding.category == "compile_error"
+    made = _SOURCE.splitlines().index(f"def {name}(x_ptr, n):") + 2
+    assert finding.headline == message.format(line=made) and finding.code
+    text = feedback_text(finding)
+    assert "must be known when the kernel is compiled" in text and "_semantic" not in text and "<class" not in text
+
+
 def test_an_error_in_a_called_function_names_its_line(stage: CompileStage) -> None:
     finding = check(stage, gpu_kernels.calls_bad, x_ptr=FLOAT, BLOCK=16).finding
     assert finding is not None and "must be a power of 2" in finding.headline

@@ -141,6 +141,9 @@ def test_operators_of_an_extension_that_is_no_module_need_a_gpu(form: str, tmp_p
             call(torch.zeros(3))
     with pytest.raises(AttributeError):
         _ = space.tripled
+    assert isinstance(names["library"], str)
+    with pytest.raises(AttributeError, match=r"'str' object has no attribute 'doubled': with is_python_module=False"):
+        names["library"].doubled(torch.zeros(3))
     add = torch.ops.aten.add
     capture(source.replace(namespace, "aten").replace("doubled", "add"))
     assert torch.ops.aten.add is add
@@ -182,6 +185,21 @@ def test_without_a_cuda_target_or_source_there_is_nothing_to_compile() -> None:
 )
 def test_candidates_that_build_extensions_are_known_by_their_text(source: str, uses: bool) -> None:
     assert cuda_source.uses_extensions(source) is uses
+
+
+@pytest.mark.parametrize(
+    ("source", "cuda"),
+    [
+        ("from torch.utils.cpp_extension import load_inline\nmodule = load_inline('a', '')", True),
+        ("import cupy\nkernel = cupy.RawKernel(r'__global__ void k() {}', 'k')", True),
+        ("import triton\n@triton.jit\ndef k(): pass  # __global__", False),
+        ("from triton import jit\n@jit\ndef k(): '__global__'", False),
+        ("x = 1  # __global__", False),
+        ("__global__ void k() {}", False),
+    ],
+)
+def test_cuda_without_any_triton_is_known_by_its_text(source: str, cuda: bool) -> None:
+    assert cuda_source.is_cuda(source) is cuda
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from core.evaluation.settings import JudgeSettings
 from core.evaluation.verdict import Verdict
 from core.tasks.compose import compose
 from core.tasks.task import Task
-from runners import judge as command
+from runners.cli import main
 
 Ask = Callable[[str], Verdict]
 Variant = Callable[..., str]
@@ -275,19 +275,12 @@ def test_pool_judges_side_by_side_and_survives_a_killed_worker(task: Task, varia
 def test_command_line_exit_codes(
     tmp_path: Path, task: Task, variant: Variant, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import argparse
-
-    parser = argparse.ArgumentParser()
-    command.add_parser(parser.add_subparsers())
     files = {"task": task.source, "good": variant(), "bad": "class ModelNew: pass", "broken": "x = 1"}
     for name, text in files.items():
         (tmp_path / name).write_text(text)
 
     def call(task_file: str, candidate: str, *more: str) -> int:
-        args = parser.parse_args(
-            ["judge", "--task", str(tmp_path / task_file), "--candidate", str(tmp_path / candidate), *more]
-        )
-        return command.run(args)
+        return main(["judge", "--task", str(tmp_path / task_file), "--candidate", str(tmp_path / candidate), *more])
 
     assert call("task", "good", "--json") == 0
     verdict = msgspec.json.decode(capsys.readouterr().out, type=Verdict)
@@ -299,7 +292,7 @@ def test_command_line_exit_codes(
     assert call("task", "absent") == 2
     assert "No such file" in capsys.readouterr().err
     assert call("task", "good", "--target", "h100") == 2
-    assert "wanted cuda:" in capsys.readouterr().err
+    assert "--target 'h100': wanted cuda:" in capsys.readouterr().err
 
 
 def test_demanded_namespaces_are_not_silently_missing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from core.evaluation.source_text import foreign_encoding
 PIECES = [
     "\n", " ", "\t#", "/* ", "//", "/*\n", "# define\n", "#", "__global__ ", "__global__ k ", "k ", "k(", "a", "/a", "/a.cu:",
     "a.cu(1): ", "error: ", "error", "ptxas error ", "Used 1 ", "coding: ", "def a", "def a ", "class ModelNew", "class ",
-    "```\n", "```python\n", "~~~\n", "<think>", "</think>", "<think>\n```", '"""', "'''\n", "\\", "{", "(",
+    " a: constexpr = ", " a = constexpr(", "```\n", "```python\n", "~~~\n", "<think>", "</think>", "<think>\n```", '"""', "'''\n", "\\", "{", "(",
 ]  # fmt: skip
 READERS = {
     "unlinkable": lambda text: cuda_source.unlinkable(
@@ -27,6 +27,9 @@ READERS = {
     "only_declares": cuda_source.only_declares,
     "line_of_kernel": lambda text: cuda_stage._line_of_kernel("k", text),
     "printed_errors": lambda text: compiler_text.printed_errors(text[: 64 * 1024]),
+    "run_time_constant": lambda text: compiler_text.run_time_constant(
+        "`_semantic` argument must be provided", text.count("\n") + 1, text.split("\n")
+    ),
     "trim": compiler_text.trim,
     "usages": lambda text: ptxas.usages(text[: 64 * 1024]),
     "foreign_encoding": foreign_encoding,

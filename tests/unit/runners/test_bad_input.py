@@ -194,8 +194,30 @@ def test_a_model_whose_context_an_answer_fills(tmp_path, limit, shape):
     ("command", "words"),
     [("judge", ["--task", "README.md", "--candidate", "README.md"]), ("gateway", ["--port", "0"])],
 )
-def test_more_draws_than_can_be_held_are_refused(command, words):
-    refused(kernelmill(command, *words, "--draws", "1000000"), "draws = 1000000: at most 64")
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--draws", "1000000", "--draws 1000000: at most 64"),
+        ("--draws", "0", "--draws 0: at least 2"),
+        ("--wall", "0", "--wall 0: wanted seconds above 0"),
+        ("--wall", "nan", "--wall nan: wanted seconds above 0"),
+        ("--gpu-wall", "-1", "--gpu-wall -1: wanted seconds above 0"),
+        ("--target", "cuda:7", "--target 'cuda:7': wanted cuda:"),
+    ],
+)
+def test_what_no_judge_takes_is_told_by_the_option_that_was_typed(command, words, option, value, said):
+    refused(kernelmill(command, *words, option, value), f"kernelmill {command}: {said}")
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [("judge", ["--task", "README.md", "--candidate", "README.md"]), ("gateway", ["--port", "0"])],
+)
+def test_a_judge_on_a_gpu_that_is_not_there(command, words):
+    if has_gpu():
+        pytest.skip("this machine has one")
+    done = kernelmill(command, *words, "--gpu")
+    refused(done, f"kernelmill {command}: --gpu: torch sees no GPU here", "leave --gpu out")
 
 
 @pytest.mark.parametrize(
@@ -230,6 +252,8 @@ def test_tasks_that_are_no_text(tmp_path):
         (["judge", "--task", "x"], ["kernelmill judge: ", "--candidate", "`kernelmill judge --help`"]),
         (["judge", "--draws", "abc"], ["--draws", "'abc'"]),
         (["judge", "--task", "x", "--candidate", "x", "--bakcend", "cuda"], ["kernelmill judge: ", "--bakcend cuda"]),
+        (["judge", "--task", "x", "--candidate", "x", "--gpu", "h100"], ["h100; --gpu takes no value"]),
+        (["judge", "--task", "x", "--candidate", "x", "--gpu=h100"], ["--gpu takes no value, got 'h100'"]),
         (["judge", "--backend", "cudda"], ["'cudda'", "did you mean cuda?"]),
         (["tasks", "lsit", "starter"], ["'lsit'", "did you mean list?"]),
         (["tasks", "list", "starter", "--level", "x"], ["--level", "'x'"]),

@@ -1,8 +1,13 @@
 """`kernelmill judge` says what it waits for, and for how long at most, while it waits."""
 
+import re
+
 import pytest
 
 from core.evaluation import judge as judging
+from core.evaluation import waits
+from core.evaluation.settings import JudgeSettings
+from core.evaluation.walls import held_up
 from runners import judge as command
 from runners.cli import main
 
@@ -73,7 +78,49 @@ def test_a_candidate_that_hangs_is_what_is_waited_for(judged, monkeypatch):
     code, out, err = judged(candidate="while True: pass")
     assert code == 1 and out.startswith("FAIL")
     told = [line for line in err.splitlines() if "waiting for the candidate" in line]
-    assert len(told) == 1 and "at most 516 s, all tries (--wall is 3 s)" in told[0]
+    assert len(told) == 1 and "at most 516 s (3 tries of 4 x (--wall 3 s + 20 s for compilers), " in told[0]
+    assert told[0].endswith("and 4 starts of 60 s)")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"wall_s": 7.5, "retries": 0}, {"device_class": "gpu", "speed": "measured", "baselines": ("compile",)}],
+)
+def test_the_parts_that_are_told_make_the_whole(changes):
+    settings = JudgeSettings(**changes)
+    numbers = [float(number) for number in re.findall(r"[\d.]+", waits.in_words(settings, "--wall"))]
+    tries, times, wall_s, compile_s, starts, start_s, *gpu_s = numbers
+    assert tries * times * (wall_s + compile_s) + starts * start_s + sum(gpu_s) == waits.longest_s(settings)
+
+
+def test_the_help_says_what_the_wall_counts(capsys):
+    with pytest.raises(SystemExit):
+        main(["judge", "--help"])
+    told = " ".join(capsys.readouterr().out.split())
+    assert "wall-clock seconds for a candidate's processes, in each try" in told
+    assert held_up.MOST == 3 and "on a busy machine comes on top, up to three times as much" in told
+
+
+CUDA = """
+import torch
+from torch.utils.cpp_extension import load_inline
+module = load_inline("m", "torch::Tensor f(torch::Tensor x);", "__global__ void k() {}", functions=["f"])
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return module.f(x)
+"""
+
+
+def test_cuda_among_triton_is_told_the_option_that_judges_it(tmp_path, capsys):
+    (tmp_path / "task.py").write_text(TASK.format(top="", inputs="pass", forward="pass"))
+    nothing = "import torch\nclass ModelNew(torch.nn.Module): pass\n"
+    for name, source, advised in (("cuda", CUDA, True), ("none", nothing, False)):
+        (tmp_path / f"{name}.py").write_text(source)
+        words = ["judge", "--task", str(tmp_path / "task.py"), "--candidate", str(tmp_path / f"{name}.py"), "--json"]
+        assert main(words) == 1
+        out, err = capsys.readouterr()
+        assert '"no_kernel"' in out and ("CUDA C++, but no @triton.jit kernel" in out) is advised
+        assert (err == f"kernelmill judge: {tmp_path}/cuda.py is CUDA C++: judge it with --backend cuda\n") is advised
 
 
 def test_what_is_soon_there_is_not_waited_for(judged, monkeypatch):
