@@ -67,6 +67,7 @@ def run(args: argparse.Namespace) -> int:
     )
     key = candidate_key(task.source, texts[1], settings.identity(), settings.device_class)
     from core.evaluation.cuda_source import is_cuda
+    from core.evaluation.proof import Unproven
     from core.evaluation.tiers import open_judge
 
     try:
@@ -77,6 +78,10 @@ def run(args: argparse.Namespace) -> int:
         judge.start()
         with _waits_told(judge, settings):
             verdict = judge.judge(task, texts[1], key)
+        if verdict.kind == "fail":  # it may be the machine that is wrong
+            judge.prove()
+    except Unproven as error:
+        raise UsageError(f"no verdict: {error}") from None
     finally:
         judge.stop()
     if args.backend == "triton" and verdict.kind == "fail" and is_cuda(texts[1]):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import torch
 
 from core.evaluation.judge import Judge
 from core.evaluation.pool import JudgePool
@@ -293,6 +294,20 @@ def test_command_line_exit_codes(
     assert "No such file" in capsys.readouterr().err
     assert call("task", "good", "--target", "h100") == 2
     assert "--target 'h100': wanted cuda:" in capsys.readouterr().err
+
+
+def test_a_failure_is_told_by_a_judge_that_can_judge_alone(
+    tmp_path: Path, task: Task, variant: Variant, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a machine whose torch computes something else, a right kernel is no failure of its writer's."""
+    (tmp_path / "task").write_text(task.source)
+    (tmp_path / "right").write_text(variant())
+    monkeypatch.setattr("torch.relu", torch.abs)
+    for more in ([], ["--json"]):
+        assert main(["judge", "--task", str(tmp_path / "task"), "--candidate", str(tmp_path / "right"), *more]) == 2
+        told = capsys.readouterr()
+        assert "no verdict: the judge fails a right kernel on this machine (fail, wrong_value" in told.err
+        assert not told.out
 
 
 def test_demanded_namespaces_are_not_silently_missing(monkeypatch: pytest.MonkeyPatch) -> None:
