@@ -154,8 +154,9 @@ class JudgePool:
         self._kinds: dict[str, int] = {}
 
     async def start(self) -> None:
-        """Start all workers (seconds: they import torch); raises JudgeError when they can't judge here."""
-        results = await asyncio.gather(*(one.start() for one in self._workers), return_exceptions=True)
+        """Start all workers (seconds: they import torch); raises JudgeError when they can't judge here. One that dies
+        of it without a word is started again: on a GPU that others use, that may be their doing."""
+        results = await asyncio.gather(*map(self._started, self._workers), return_exceptions=True)
         failed = [result for result in results if isinstance(result, BaseException)]
         if failed:
             await self.stop()
@@ -164,6 +165,15 @@ class JudgePool:
             raise JudgeError(f"a judge's worker did not start: {type(failed[0]).__name__}: {failed[0]}") from failed[0]
         for one in self._workers:
             self._free.put_nowait(one)
+
+    async def _started(self, one: _Worker) -> None:
+        for left in reversed(range(self.settings.retries + 1)):
+            try:
+                return await one.start()
+            except (EOFError, ConnectionError):
+                await one.stop()
+                if not left:
+                    raise
 
     @property
     def walls(self) -> str:

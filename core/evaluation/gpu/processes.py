@@ -55,8 +55,7 @@ def physical(device: str) -> str:
     kind, _, number = device.partition(":")
     if kind != "cuda" or not (number or "0").isdigit():
         raise ValueError(f"device {device!r}: wanted cuda or cuda:N")
-    shown = [word.strip() for word in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if word.strip()]
-    index = int(number or "0")
+    shown, index = gpu_walls.shown(), int(number or "0")
     return shown[index] if index < len(shown) else str(index)
 
 
@@ -74,8 +73,15 @@ def _nvml() -> Any:
     return pynvml
 
 
-def _handle(library: Any, device: str) -> Any:
+def _asked_for(device: str) -> str:
+    """As the driver's tools know it: they take no beginning of a UUID."""
     which = physical(device)
+    known = None if which.isdigit() else gpu_walls.card(which)
+    return known.uuid if known else which
+
+
+def _handle(library: Any, device: str) -> Any:
+    which = _asked_for(device)
     return library.nvmlDeviceGetHandleByIndex(int(which)) if which.isdigit() else library.nvmlDeviceGetHandleByUUID(
         which.encode() if isinstance(which, str) else which
     )  # fmt: skip
@@ -92,7 +98,7 @@ def identity(device: str) -> str:
             return found.decode() if isinstance(found, bytes) else str(found)
     name = physical(device)  # a number in one process's environment, a UUID in another's
     known = gpu_walls.card(name)
-    return known.uuid if known else f"cuda-{name}"
+    return (known.uuid if known else "") or f"cuda-{name}"
 
 
 def read(device: str) -> Reading | None:
@@ -101,7 +107,7 @@ def read(device: str) -> Reading | None:
         return None
     library = _nvml()
     if library is None:
-        return _read_smi(physical(device))
+        return _read_smi(_asked_for(device))
     try:
         handle = _handle(library, device)
         memory = library.nvmlDeviceGetMemoryInfo(handle)
