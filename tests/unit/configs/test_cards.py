@@ -4,10 +4,11 @@ import os
 
 import pytest
 
-from actors.cards import take_cards
+from actors.cards import number_cards, take_cards
 from configs.cards import problem, shared_by, taken
 from configs.judging import Judge
 from configs.load import ConfigError, load
+from core.evaluation.walls import gpu
 
 GPU = 'model.path = "m"\njudge.device_class = "h100"\njudge.speed = "measured"\n'
 
@@ -105,6 +106,8 @@ def test_sharing_is_told_with_whom(tmp_path):
 
 
 def test_taken_cards_are_all_that_a_process_sees(monkeypatch):
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "")  # restored as it was, whatever is set here
+    monkeypatch.delenv("CUDA_DEVICE_ORDER")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b,GPU-c")
     take_cards((2, 0), "judge.cards")
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "GPU-c,GPU-a"
@@ -115,3 +118,26 @@ def test_taken_cards_are_all_that_a_process_sees(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     take_cards((3,), "judge.cards")
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "3"
+    assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4, 5,")
+    take_cards((1,), "judge.cards")
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "5"
+    for hidden in ("", "-1"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+        with pytest.raises(ValueError, match="has 0"):
+            take_cards((0,), "judge.cards")
+
+
+@pytest.mark.parametrize(
+    ("shown", "numbers"),
+    [("GPU-bb,GPU-a", "1,0"), ("GPU-bb,0", "1,0"), ("1,0", "1,0"), ("GPU-c", "GPU-c"), ("MIG-1", "MIG-1"), ("", "")],
+)
+def test_vllm_is_told_cards_by_their_numbers(monkeypatch, shown, numbers):
+    """It takes every word of CUDA_VISIBLE_DEVICES for a number."""
+    known = (gpu.Card("GPU-aa", "/dev/nvidia1"), gpu.Card("GPU-bb", "/dev/nvidia0"))
+    monkeypatch.setattr(gpu, "cards", lambda: known)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
+    number_cards()
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == numbers
+    assert os.environ["CUDA_DEVICE_ORDER"] == ("FASTEST_FIRST" if numbers == shown else "PCI_BUS_ID")
