@@ -47,7 +47,7 @@ class Machine:
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.delenv(gpu.FILES, raising=False)
+    monkeypatch.delenv("KERNELMILL_GPU_FILES", raising=False)
     return Machine(tmp_path, monkeypatch)
 
 
