@@ -98,7 +98,15 @@ def identity(device: str) -> str:
             return found.decode() if isinstance(found, bytes) else str(found)
     name = physical(device)  # a number in one process's environment, a UUID in another's
     known = gpu_walls.card(name)
-    return (known.uuid if known else "") or f"cuda-{name}"
+    return (known.uuid if known else "") or _smi_uuid(name) or f"cuda-{name}"
+
+
+def _smi_uuid(which: str) -> str:
+    """Of a GPU that nobody has used yet, of which the driver's folder does not tell it; empty where it can't be had."""
+    with contextlib.suppress(OSError, ValueError, subprocess.SubprocessError):
+        ((uuid,),) = _smi(which, "--query-gpu=uuid")
+        return uuid if uuid.startswith("GPU-") else ""
+    return ""
 
 
 def read(device: str) -> Reading | None:
@@ -118,15 +126,16 @@ def read(device: str) -> Reading | None:
     return Reading(used_mb=memory.used // 2**20, total_mb=memory.total // 2**20, processes=found)
 
 
-def _read_smi(which: str) -> Reading | None:
-    def ask(query: str) -> list[list[str]]:
-        command = ["nvidia-smi", f"--id={which}", query, "--format=csv,noheader,nounits"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_SMI_S, check=True)
-        return [[word.strip() for word in line.split(",")] for line in done.stdout.splitlines() if line.strip()]
+def _smi(which: str, query: str) -> list[list[str]]:
+    command = ["nvidia-smi", f"--id={which}", query, "--format=csv,noheader,nounits"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_SMI_S, check=True)
+    return [[word.strip() for word in line.split(",")] for line in done.stdout.splitlines() if line.strip()]
 
+
+def _read_smi(which: str) -> Reading | None:
     try:
-        ((used, total),) = ask("--query-gpu=memory.used,memory.total")
-        rows = ask("--query-compute-apps=pid,used_memory")
+        ((used, total),) = _smi(which, "--query-gpu=memory.used,memory.total")
+        rows = _smi(which, "--query-compute-apps=pid,used_memory")
         found = {int(pid): int(mb) if mb.isdigit() else -1 for pid, mb in rows}
         return Reading(used_mb=int(used), total_mb=int(total), processes=found)
     except (OSError, ValueError, subprocess.SubprocessError):

@@ -82,6 +82,29 @@ def test_cards_that_this_machine_does_not_have_are_named(tmp_path, text, seen, s
     assert said in found and bool(said) == bool(found) and "\n" not in found
 
 
+VLLM = 'rollout.engine = "vllm"\nweights.transport = '
+
+
+@pytest.mark.parametrize(
+    ("text", "seen", "said"),
+    [
+        ('"nccl"', 2, "generator-0 takes card 0, which is the learner's"),
+        ('"nccl"\nrollout.cards = [1]', 2, ""),
+        ('"nccl"\nrollout.cards = [1]\nlearner.ranks = 2', 2, ""),
+        ('"nccl"\nrollout.cards = [1, 0]\nlocal.generators = 2', 2, "generator-1 takes card 0"),
+        ('"nccl"\nrollout.cards = [0]\nlocal.generators = 0', 2, ""),
+        ('"ipc"', 2, ""),
+        ('"ipc"\nrollout.cards = [1]', 2, "generator-0 takes [1]: set weights.transport = 'nccl'"),
+        ('"ipc"\nrollout.cards = [1, 0]\nlocal.generators = 2', 2, ""),
+        ('"ipc"\nrollout.vllm.tensor_parallel = 2', 2, "generator-0 takes [0, 1]"),
+        ('"filesystem"\nrollout.cards = [1]', 2, ""),
+    ],
+)
+def test_a_way_of_weights_that_these_cards_do_not_have_is_named(tmp_path, text, seen, said):
+    found = problem(config(tmp_path, VLLM + text), seen)
+    assert said in found and bool(said) == bool(found) and "\n" not in found
+
+
 def test_what_everybody_takes(tmp_path):
     text = "learner.ranks = 2\nrollout.cards = [2, 3, 4, 5]\nrollout.vllm.tensor_parallel = 2\njudge.cards = [6, 7]\n"
     found = taken(config(tmp_path, text + "local.generators = 2\nlocal.evaluators = 2\njudge.workers = 1"), 8)

@@ -58,6 +58,23 @@ def test_a_gpu_without_a_uuid_has_a_name_too(monkeypatch):
     assert processes.identity("cuda:0") == "cuda-1"
 
 
+def test_a_gpu_is_called_the_same_before_its_first_use_and_after(monkeypatch, tmp_path):
+    """The driver's folder tells its UUID from then on, nvidia-smi at once."""
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\ntest \"$1 $2\" = '--id=1 --query-gpu=uuid' && echo {UUIDS[1]}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(processes, "_nvml", lambda: None)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    names = []
+    for uuid in ("", UUIDS[1]):
+        monkeypatch.setattr(
+            gpu, "cards", lambda uuid=uuid: (gpu.Card("", "/dev/nvidia0"), gpu.Card(uuid, "/dev/nvidia1"))
+        )
+        names.append(processes.identity("cuda:0"))
+    assert names == [UUIDS[1]] * 2
+
+
 def test_the_doctor_looks_at_each_gpu(three, monkeypatch):
     """A confined process that has the first one says nothing of the others."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,2")
