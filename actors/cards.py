@@ -9,16 +9,23 @@ ORDER = "CUDA_DEVICE_ORDER"
 
 
 def take_cards(cards: Sequence[int], setting: str) -> None:
-    """Show these only; before CUDA is touched. `setting` names them in the error. Raises ValueError when there are
-    fewer."""
+    """Show these only; before CUDA is touched. Raises ValueError as `names_of` does."""
     if not cards:
         return
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(names_of(cards, setting))
+    os.environ.setdefault(ORDER, "PCI_BUS_ID")  # judges number cards so
+
+
+def names_of(cards: Sequence[int], setting: str) -> list[str]:
+    """These of the cards that this process sees, as CUDA_VISIBLE_DEVICES names them; all for none. `setting` names them
+    in the error. Raises ValueError when there are fewer."""
     seen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if not cards:
+        return gpu_walls.shown()
     named = gpu_walls.shown() if seen is not None else [str(card) for card in range(max(cards) + 1)]
     if max(cards) >= len(named):
         raise ValueError(f"{setting} names card {max(cards)}, but CUDA_VISIBLE_DEVICES = {seen!r} has {len(named)}")
-    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(named[card] for card in cards)
-    os.environ.setdefault(ORDER, "PCI_BUS_ID")  # judges number cards so
+    return [named[card] for card in cards]
 
 
 def number_cards() -> None:

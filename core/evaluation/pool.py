@@ -18,6 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -49,9 +50,9 @@ class _LostError(RuntimeError):
 class _Worker:
     """One process and its socket."""
 
-    def __init__(self, settings: JudgeSettings, slot: int) -> None:
-        self._settings, self._slot = settings, slot
-        self._proves = slot < max(1, len(gpu_walls.shown()))
+    def __init__(self, settings: JudgeSettings, slot: int, gpus: Sequence[str] | None = None) -> None:
+        self._settings, self._slot, self._gpus = settings, slot, gpus
+        self._proves = slot < max(1, len(gpu_walls.shown() if gpus is None else gpus))
         """The first on its GPU, until it has."""
         self._process: subprocess.Popen[bytes] | None = None
         self._reader: asyncio.StreamReader | None = None
@@ -83,7 +84,7 @@ class _Worker:
                 **_without_secrets(),
                 "PYTHONPATH": os.pathsep.join(paths),
                 "OMP_NUM_THREADS": "1",
-                **(gpu_walls.one_gpu(self._slot) if self._settings.on_gpu else {}),
+                **(gpu_walls.one_gpu(self._slot, self._gpus) if self._settings.on_gpu else {}),
             },
             stdin=subprocess.DEVNULL,
             start_new_session=True,
@@ -141,11 +142,12 @@ def _without_secrets() -> dict[str, str]:
 class JudgePool:
     """See the module's text."""
 
-    def __init__(self, settings: JudgeSettings, workers: int = 2) -> None:
+    def __init__(self, settings: JudgeSettings, workers: int = 2, gpus: Sequence[str] | None = None) -> None:
+        """`gpus` are those that workers take in turn, as CUDA_VISIBLE_DEVICES names them; None: the visible ones."""
         if workers < 1:
             raise ValueError(f"workers = {workers}: at least 1")
         self.settings = settings
-        self._workers = [_Worker(settings, slot) for slot in range(workers)]
+        self._workers = [_Worker(settings, slot, gpus) for slot in range(workers)]
         self._free: asyncio.Queue[_Worker] = asyncio.Queue()
         self._busy = 0
         self._waiting = 0

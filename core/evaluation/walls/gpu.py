@@ -9,6 +9,7 @@ import ctypes
 import glob
 import os
 import re
+from collections.abc import Sequence
 from functools import cache
 from itertools import takewhile
 from typing import NamedTuple
@@ -113,9 +114,10 @@ def devices(name: str = "") -> list[str]:
     return sorted(path for path in set(wanted) if os.path.exists(path))
 
 
-def one_gpu(number: int) -> dict[str, str]:
-    """What to add to the environment of worker `number`, so that it sees one of the visible GPUs: they go round."""
-    gpus = shown()
+def one_gpu(number: int, of: Sequence[str] | None = None) -> dict[str, str]:
+    """What to add to the environment of worker `number`, so that it sees one of these GPUs (None: the visible ones):
+    they go round."""
+    gpus = shown() if of is None else of
     chosen = {"CUDA_VISIBLE_DEVICES": _inside(gpus[number % len(gpus)], restricted=False)} if gpus else {}
     return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **PROFILER, **chosen}
 

@@ -1,6 +1,7 @@
 """What is done for one of several GPUs is done for that one: probes, NVML's handles, checks of the doctor, `judge --gpu`."""
 
 import argparse
+import asyncio
 import os
 
 import pytest
@@ -140,8 +141,6 @@ def test_gpus_that_a_person_hides_are_none(three, monkeypatch, shown, has):
 
 def test_actors_of_one_supervisor_number_cards_alike(monkeypatch, tmp_path):
     """Whatever order the person's shell asks for: judges number them by PCI address."""
-    import asyncio
-
     from runners.processes import Child
 
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
@@ -151,3 +150,38 @@ def test_actors_of_one_supervisor_number_cards_alike(monkeypatch, tmp_path):
                   on_line=lambda name, event: lines.append(event["event"]))  # fmt: skip
     asyncio.run(child.keep_running())
     assert lines == ["PCI_BUS_ID"]
+
+
+def test_an_evaluation_takes_the_cards_of_a_run(three, monkeypatch, tmp_path):
+    """Engine and judges are of one process, and each has its own."""
+    from configs.load import load
+    from core.evaluation import pool
+    from runners import evaluate
+
+    class Enough(Exception):
+        pass
+
+    seen = {}
+
+    class Engine:
+        async def start(self):
+            seen["engine"] = os.environ["CUDA_VISIBLE_DEVICES"]
+            raise Enough
+
+        async def stop(self):
+            pass
+
+    async def started(self):
+        seen["judges"] = [gpu.one_gpu(one._slot, one._gpus)["CUDA_VISIBLE_DEVICES"] for one in self._workers]
+
+    path = tmp_path / "run.toml"
+    path.write_text(
+        'model.path = "m"\njudge.device_class = "gpu"\njudge.speed = "measured"\njudge.workers = 3\n'
+        "judge.cards = [2, 0]\nrollout.cards = [1]\n"
+    )
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
+    monkeypatch.setattr(pool.JudgePool, "start", started)
+    monkeypatch.setattr("core.generation.load.load_engine", lambda *_, **__: Engine())
+    with pytest.raises(Enough):
+        asyncio.run(evaluate.measure(load(path), []))
+    assert seen == {"engine": "1", "judges": [UUIDS[2], UUIDS[0], UUIDS[2]]}
