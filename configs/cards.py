@@ -79,3 +79,13 @@ def shared_by(config: RunConfig, name: str, seen: int) -> str:
         f"judges on cards {sorted(mine)} beside {told}: measurements wait until a card is quiet, and are made again "
         f"where they were disturbed; judge.cards gives evaluators cards of their own"
     )
+
+
+def numbered_by(config: RunConfig, kind: str) -> str:
+    """The setting whose cards are parted among actors of a kind by the number at the end of their names; empty where
+    each has the same."""
+    if kind == "generator" and len(config.rollout.cards) >= 2 * config.rollout.vllm.tensor_parallel:
+        return "rollout.cards"
+    if kind == "evaluator" and len(config.judge.cards) > config.judge.workers:
+        return "judge.cards"
+    return ""

@@ -115,7 +115,10 @@ def sandbox() -> Iterator[Finding]:
 
 
 def gpus() -> Iterator[Finding]:
+    """By the numbers that a config means."""
     import torch
+
+    os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
 
     if not torch.cuda.is_available():
         yield Finding(None, "gpu", "none: the CPU tier judges, speeds are modelled")

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from actors.cards import number_cards, take_cards
-from configs.cards import problem, shared_by, taken
+from configs.cards import numbered_by, problem, shared_by, taken
 from configs.judging import Judge
 from configs.load import ConfigError, load
 from core.evaluation.walls import gpu
@@ -164,3 +164,23 @@ def test_vllm_is_told_cards_by_their_numbers(monkeypatch, shown, numbers):
     number_cards()
     assert os.environ["CUDA_VISIBLE_DEVICES"] == numbers
     assert os.environ["CUDA_DEVICE_ORDER"] == ("FASTEST_FIRST" if numbers == shown else "PCI_BUS_ID")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "setting"),
+    [
+        ("rollout.cards = [1, 2]", "generator", "rollout.cards"),
+        ("rollout.cards = [1, 2]\nrollout.vllm.tensor_parallel = 2", "generator", ""),
+        ("rollout.cards = [1]", "generator", ""),
+        ("judge.cards = [1, 2]\njudge.workers = 1", "evaluator", "judge.cards"),
+        ("judge.cards = [1, 2]\njudge.workers = 2", "evaluator", ""),
+        ("judge.cards = [1, 2]\njudge.workers = 1", "learner", ""),
+    ],
+)
+def test_who_has_no_number_takes_no_card_by_chance(tmp_path, text, kind, setting):
+    """A name that ends in a process id is no place among cards."""
+    from runners.cli import main
+
+    assert numbered_by(config(tmp_path, text), kind) == setting
+    if setting:
+        assert main(["run", kind, "--config", str(tmp_path / "run.toml")]) == 2

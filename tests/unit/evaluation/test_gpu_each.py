@@ -7,6 +7,7 @@ import os
 import pytest
 
 from core.evaluation.gpu import probe, processes
+from core.evaluation.gpu.shared import Shared
 from core.evaluation.walls import gpu
 from runners import doctor, judge
 
@@ -74,6 +75,17 @@ def test_a_gpu_is_called_the_same_before_its_first_use_and_after(monkeypatch, tm
         )
         names.append(processes.identity("cuda:0"))
     assert names == [UUIDS[1]] * 2
+
+
+def test_a_slice_of_a_gpu_has_a_state_of_its_own(monkeypatch, tmp_path):
+    monkeypatch.setattr(processes, "_nvml", lambda: None)
+    states = []
+    for number in range(2):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", f"MIG-{UUIDS[0]}/{number}/0")
+        states.append(Shared(processes.identity("cuda:0"), tmp_path))
+        with states[-1].change() as kept:
+            kept.entries += 1
+    assert [one.look().entries for one in states] == [1, 1]
 
 
 def test_the_doctor_looks_at_each_gpu(three, monkeypatch):
