@@ -177,10 +177,11 @@ def test_vllm_is_told_cards_by_their_numbers(monkeypatch, shown, numbers):
         ("judge.cards = [1, 2]\njudge.workers = 1", "learner", ""),
     ],
 )
-def test_who_has_no_number_takes_no_card_by_chance(tmp_path, text, kind, setting):
+def test_who_has_no_number_takes_no_card_by_chance(tmp_path, capsys, text, kind, setting):
     """A name that ends in a process id is no place among cards."""
     from runners.cli import main
 
     assert numbered_by(config(tmp_path, text), kind) == setting
     if setting:
         assert main(["run", kind, "--config", str(tmp_path / "run.toml")]) == 2
+        assert f"{setting} is parted among" in (said := capsys.readouterr().err) and f"--name {kind}-0" in said
