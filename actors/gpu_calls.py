@@ -70,8 +70,7 @@ def used_by(workers: int, on_gpu: bool) -> list[str]:
     """The devices that so many workers take in turn; none on the CPU tier."""
     if not on_gpu:
         return []
-    shown = {gpu_walls.one_gpu(number).get("CUDA_VISIBLE_DEVICES", "0") for number in range(workers)}
-    return [f"cuda:{number}" for number in range(len(shown))]
+    return [f"cuda:{number}" for number in range(min(workers, max(1, len(gpu_walls.shown()))))]
 
 
 async def call(bus: RunBus, evaluator: str, timeout_s: float = ANSWER_S) -> dict[str, Any]:

@@ -22,7 +22,7 @@ import structlog
 
 from actors.actor import Actor
 from actors.adapter_blobs import local_source
-from actors.cards import take_cards
+from actors.cards import number_cards, take_cards
 from actors.given_up import bury_group
 from actors.parity_check import check_parity
 from bus import facts, subjects
@@ -62,6 +62,7 @@ class RolloutGenerator(Actor):
 
         rollout = self.config.rollout
         take_cards(rollout.cards_of(self.name), "rollout.cards")
+        number_cards()  # vLLM
         self._engine = Lanes(
             load_engine(
                 rollout.engine,

@@ -39,6 +39,27 @@ def problem(config: RunConfig, seen: int) -> str:
             f"judge.cards = {list(config.judge.cards)}: {len(config.judge.cards)} cards, but local.evaluators = "
             f"{local.evaluators} with judge.workers = {config.judge.workers} use {judges} at most: raise judge.workers"
         )
+    return _way_of_weights(config, seen)
+
+
+def _way_of_weights(config: RunConfig, seen: int) -> str:
+    """Why weights would come by the folder after every update, although another way is set."""
+    everybody = taken(config, seen)
+    first = everybody.get("learner-0", ())[:1]
+    generators = {name: cards for name, cards in everybody.items() if name.startswith("generator")}
+    transport = config.weights.transport
+    beside = [name for name, cards in generators.items() if first and first[0] in cards]
+    if transport == "nccl" and beside:
+        return (
+            f"weights.transport = 'nccl', but {beside[0]} takes card {first[0]}, which is the learner's: NCCL has no "
+            f"two processes on one card. Name others in rollout.cards, or set weights.transport = 'ipc'"
+        )
+    if transport == "ipc" and first and generators and all(cards != first for cards in generators.values()):
+        name, cards = next(iter(generators.items()))
+        return (
+            f"weights.transport = 'ipc' hands over memory of the learner's card {first[0]}, but {name} takes "
+            f"{list(cards)}: set weights.transport = 'nccl', or rollout.cards = {list(first)}"
+        )
     return ""
 
 
@@ -58,3 +79,13 @@ def shared_by(config: RunConfig, name: str, seen: int) -> str:
         f"judges on cards {sorted(mine)} beside {told}: measurements wait until a card is quiet, and are made again "
         f"where they were disturbed; judge.cards gives evaluators cards of their own"
     )
+
+
+def numbered_by(config: RunConfig, kind: str) -> str:
+    """The setting whose cards are parted among actors of a kind by the number at the end of their names; empty where
+    each has the same."""
+    if kind == "generator" and len(config.rollout.cards) >= 2 * config.rollout.vllm.tensor_parallel:
+        return "rollout.cards"
+    if kind == "evaluator" and len(config.judge.cards) > config.judge.workers:
+        return "judge.cards"
+    return ""

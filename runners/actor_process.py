@@ -21,10 +21,17 @@ from runners.usage import UsageError
 
 def run_actor(args: argparse.Namespace) -> int:
     """The whole life of this process."""
+    from configs.cards import numbered_by
     from configs.load import load
     from core.run_folder import RunFolder
 
     config = load(args.config, args.overrides)
+    if not args.name and (setting := numbered_by(config, args.actor)):
+        raise UsageError(
+            f"{setting} is parted among {args.actor}s by the number at the end of their names, a process id else: "
+            f"start each with its own, as in --name {args.actor}-0"
+        )
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # judges number cards so
     folder = RunFolder(args.run_folder or Path(config.run.folder) / config.run.name)
     url, token = reach_bus(config, folder)
     folder.root.mkdir(parents=True, exist_ok=True)

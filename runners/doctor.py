@@ -154,7 +154,10 @@ def sandbox() -> Iterator[Finding]:
 
 
 def gpus() -> Iterator[Finding]:
+    """By the numbers that a config means."""
     import torch
+
+    os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
 
     if not torch.cuda.is_available():
         yield Finding(None, "gpu", "none: the CPU tier judges, speeds are modelled")
@@ -165,31 +168,48 @@ def gpus() -> Iterator[Finding]:
 
 
 def gpu_judge() -> Iterator[Finding]:
-    """A confined process that makes a CUDA context, as every candidate of the GPU tier does."""
-    import time
-
+    """A confined process for each GPU that makes a CUDA context there, as every candidate of the GPU tier does."""
     import torch
 
     if not torch.cuda.is_available():
         return
-    from core.evaluation.gpu.spawn import ChildFailed, GpuZygote
+    from core.evaluation.gpu.spawn import GpuZygote
+    from core.evaluation.walls import gpu as gpu_walls
     from core.evaluation.walls.namespaces import probe
+
+    walls, own = probe(), dict(os.environ)
+    each = [gpu_walls.one_gpu(number) for number in range(len(gpu_walls.shown()))]
+    zygotes = [GpuZygote(walls, slot) for slot in range(len(each))]
+    try:
+        for zygote, shown in zip(zygotes, each, strict=True):
+            os.environ.update(shown)
+            zygote.start()
+    finally:
+        for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", *gpu_walls.PROFILER):
+            os.environ.pop(name, None)
+        os.environ.update(own)
+    try:
+        for number, zygote in enumerate(zygotes):
+            yield _confined(zygote, f"gpu judge {number}" if len(zygotes) > 1 else "gpu judge")
+    finally:
+        for zygote in zygotes:
+            zygote.stop()
+
+
+def _confined(zygote: Any, what: str) -> Finding:
+    import time
+
+    from core.evaluation.gpu.spawn import ChildFailed
     from core.evaluation.walls.sandbox import Limits
 
-    zygote = GpuZygote(probe(), slot=0)
+    zygote.wait_ready()
+    started = time.monotonic()
     try:
-        zygote.start()
-        zygote.wait_ready()
-        started = time.monotonic()
         zygote.begin(Limits(memory_mb=16384, wall_s=30.0, tmp_mb=64, threads=512, allow_processes=True, device=True))
         zygote.ask("start", "cuda:0")
-        yield Finding(True, "gpu judge", f"a confined process had the GPU after {time.monotonic() - started:.2f} s")
     except ChildFailed as failure:
-        yield Finding(
-            False, "gpu judge", f"a confined process can't use the GPU: {failure}", "the driver: nvidia-smi, dmesg"
-        )
-    finally:
-        zygote.stop()
+        return Finding(False, what, f"a confined process can't use the GPU: {failure}", "the driver: nvidia-smi, dmesg")
+    return Finding(True, what, f"a confined process had the GPU after {time.monotonic() - started:.2f} s")
 
 
 def nvcc() -> Iterator[Finding]:

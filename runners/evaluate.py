@@ -44,6 +44,7 @@ def run(args: argparse.Namespace) -> int:
     """0; raises UsageError, ConfigError or TaskError when the config, the model or the tasks can't be used."""
     import asyncio
 
+    from actors.cards import names_of
     from configs.load import load
     from runners.preflight import check_engine, check_model, check_output, tasks_of
     from runners.usage import UsageError
@@ -54,6 +55,11 @@ def run(args: argparse.Namespace) -> int:
     config = load(args.config, [*args.overrides, *([f"model.path={args.model!r}"] if args.model else [])])
     check_model(config, str(args.config))
     check_engine(config)
+    try:
+        names_of(config.judge.cards_of("evaluator-0"), "judge.cards")
+        names_of(config.rollout.cards_of("generator-0"), "rollout.cards")
+    except ValueError as error:
+        raise UsageError(str(error)) from None
     tasks = tasks_of(config, "heldout")
     heldout = asyncio.run(
         measure(config, tasks[: args.tasks or None], samples_per_task=args.samples, seed=args.seed, step=args.version)
@@ -73,9 +79,11 @@ async def measure(
     seed: int = 0,
     step: int | None = None,
 ) -> "HeldOut":
-    """Evaluate the policy in `config.model.path` with an engine and judges of this process's own."""
+    """Evaluate the policy in `config.model.path` with an engine and judges of this process's own, on the cards of a
+    run's first generator and first evaluator."""
     import asyncio
 
+    from actors.cards import names_of, number_cards, take_cards
     from core.episodes.chat import Chat
     from core.episodes.heldout import evaluate
     from core.episodes.play import PlaySettings
@@ -88,10 +96,14 @@ async def measure(
     from core.tasks.task import Task
 
     known = JudgeSettings.__struct_fields__
+    gpus = names_of(config.judge.cards_of("evaluator-0"), "judge.cards")
     pool = JudgePool(
         JudgeSettings(**{name: value for name, value in config.judge.model_dump().items() if name in known}),
         config.judge.workers,
+        gpus,
     )
+    take_cards(config.rollout.cards_of("generator-0"), "rollout.cards")  # the engine's; the judge has its own by now
+    number_cards()
     engine = load_engine(
         config.rollout.engine,
         config.model.path,

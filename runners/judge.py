@@ -5,6 +5,7 @@ Exit code 0 pass, 1 fail, 2 trouble on our side or bad usage, 3 this tier can't 
 
 import argparse
 import contextlib
+import os
 import sys
 import threading
 import time
@@ -70,6 +71,10 @@ def run(args: argparse.Namespace) -> int:
     from core.evaluation.proof import Unproven
     from core.evaluation.tiers import open_judge
 
+    if args.gpu:  # before CUDA numbers the GPUs for this process in an order of its own
+        from core.evaluation.walls.gpu import one_gpu
+
+        os.environ.update(one_gpu(0))
     try:
         judge = open_judge(settings)
     except OSError as error:

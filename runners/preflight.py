@@ -165,7 +165,10 @@ def check_engine(config: RunConfig) -> None:
 
 
 def has_gpu() -> bool:
-    return any(Path("/dev").glob("nvidia[0-9]*"))
+    """One that may be opened, and that CUDA_VISIBLE_DEVICES does not hide."""
+    from core.evaluation.walls.gpu import cards, shown
+
+    return bool(cards() and shown())
 
 
 def check_judge(config: RunConfig) -> None:

@@ -99,8 +99,8 @@ class Child:
 
     async def _run_once(self) -> int:
         environment = {
-            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # judges number cards so: the config's numbers mean one card to all
             **os.environ,
+            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # judges number cards so: the config's numbers mean one card to all
             "KERNELMILL_SUPERVISED": "1",
             "PYTHONUNBUFFERED": "1",
         }

@@ -18,6 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -49,9 +50,9 @@ class _LostError(RuntimeError):
 class _Worker:
     """One process and its socket."""
 
-    def __init__(self, settings: JudgeSettings, slot: int) -> None:
-        self._settings, self._slot = settings, slot
-        self._proves = slot < max(1, len(gpu_walls.shown()))
+    def __init__(self, settings: JudgeSettings, slot: int, gpus: Sequence[str] | None = None) -> None:
+        self._settings, self._slot, self._gpus = settings, slot, gpus
+        self._proves = slot < max(1, len(gpu_walls.shown() if gpus is None else gpus))
         """The first on its GPU, until it has."""
         self._process: subprocess.Popen[bytes] | None = None
         self._reader: asyncio.StreamReader | None = None
@@ -83,7 +84,7 @@ class _Worker:
                 **_without_secrets(),
                 "PYTHONPATH": os.pathsep.join(paths),
                 "OMP_NUM_THREADS": "1",
-                **(gpu_walls.one_gpu(self._slot) if self._settings.on_gpu else {}),
+                **(gpu_walls.one_gpu(self._slot, self._gpus) if self._settings.on_gpu else {}),
             },
             stdin=subprocess.DEVNULL,
             start_new_session=True,
@@ -141,11 +142,12 @@ def _without_secrets() -> dict[str, str]:
 class JudgePool:
     """See the module's text."""
 
-    def __init__(self, settings: JudgeSettings, workers: int = 2) -> None:
+    def __init__(self, settings: JudgeSettings, workers: int = 2, gpus: Sequence[str] | None = None) -> None:
+        """`gpus` are those that workers take in turn, as CUDA_VISIBLE_DEVICES names them; None: the visible ones."""
         if workers < 1:
             raise ValueError(f"workers = {workers}: at least 1")
         self.settings = settings
-        self._workers = [_Worker(settings, slot) for slot in range(workers)]
+        self._workers = [_Worker(settings, slot, gpus) for slot in range(workers)]
         self._free: asyncio.Queue[_Worker] = asyncio.Queue()
         self._busy = 0
         self._waiting = 0
@@ -154,8 +156,9 @@ class JudgePool:
         self._kinds: dict[str, int] = {}
 
     async def start(self) -> None:
-        """Start all workers (seconds: they import torch); raises JudgeError when they can't judge here."""
-        results = await asyncio.gather(*(one.start() for one in self._workers), return_exceptions=True)
+        """Start all workers (seconds: they import torch); raises JudgeError when they can't judge here. One that dies
+        of it without a word is started again: on a GPU that others use, that may be their doing."""
+        results = await asyncio.gather(*map(self._started, self._workers), return_exceptions=True)
         failed = [result for result in results if isinstance(result, BaseException)]
         if failed:
             await self.stop()
@@ -164,6 +167,15 @@ class JudgePool:
             raise JudgeError(f"a judge's worker did not start: {type(failed[0]).__name__}: {failed[0]}") from failed[0]
         for one in self._workers:
             self._free.put_nowait(one)
+
+    async def _started(self, one: _Worker) -> None:
+        for left in reversed(range(self.settings.retries + 1)):
+            try:
+                return await one.start()
+            except (EOFError, ConnectionError):
+                await one.stop()
+                if not left:
+                    raise
 
     @property
     def walls(self) -> str:

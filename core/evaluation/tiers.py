@@ -31,6 +31,8 @@ from core.tasks.task import Task
 GPU_SLOTS = 1000
 """Zygotes of the GPU tier are numbered from here on, two for each worker: each has a user id of its own."""
 AGAIN_S = 1.0
+PROOF_WAIT_S = 60.0
+"""Longest wait of a proof for a GPU that others use or that is in quarantine: a worker's start has a deadline."""
 _log = logging.getLogger(__name__)
 _TOO_MUCH = ("timeout", "memory")
 """Categories that say something of the interpreter's limits, where running was what took it."""
@@ -128,7 +130,8 @@ class TieredJudge:
     def wait_ready(self) -> None:
         self._cpu.wait_ready()
         self.gpu.wait_ready()
-        self.health.quiet.calibrate()
+        with contextlib.suppress(torch.OutOfMemoryError):  # others hold it all just now: the first measurement learns
+            self.health.quiet.calibrate()
         if self._proves:
             self._prove()
 
@@ -138,16 +141,19 @@ class TieredJudge:
 
     def _prove(self) -> None:
         """The GPU tier alone. A GPU that others use, or that is unfit just now, has a part in it: what may be their
-        doing is no proof of anything, and a failure counts when it comes again. Raises Unproven."""
+        doing (a lack of memory makes a task unsupported) is no proof of anything, and a failure counts when it comes
+        again. Raises Unproven."""
+        until = time.monotonic() + PROOF_WAIT_S
         for again in (False, True):
             try:
-                prove(_Untimed(self))
+                prove(_Untimed(self, until))
                 return
-            except (TimeoutError, GpuUnfit):
+            except (TimeoutError, GpuUnfit) as error:
+                _log.warning("unproven on the GPU: %s", error)
                 return
             except Unproven as error:
                 _log.warning("on the GPU %s", error)
-                if error.verdict.kind == "infra" or error.verdict.category in _TOO_MUCH:
+                if error.verdict.kind in ("infra", "unsupported") or error.verdict.category in _TOO_MUCH:
                     return
                 if again:
                     raise
@@ -178,13 +184,14 @@ class TieredJudge:
 
 
 class _Untimed:
-    """The GPU tier alone, correctness alone."""
+    """The GPU tier alone, correctness alone; it waits for the GPU until `until` at most."""
 
-    def __init__(self, judge: TieredJudge) -> None:
-        self._judge = judge
+    def __init__(self, judge: TieredJudge, until: float) -> None:
+        self._judge, self._until = judge, until
 
     def judge(self, task: Task, candidate: str, key: str) -> Verdict:
-        return self._judge.health.run(lambda: self._judge.gpu.judge(task, candidate, key, False))
+        wait_s = max(0.0, self._until - time.monotonic())
+        return self._judge.health.run(lambda: self._judge.gpu.judge(task, candidate, key, False), wait_s)
 
 
 def goes_on(verdict: Verdict) -> bool:

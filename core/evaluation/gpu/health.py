@@ -86,7 +86,7 @@ class GpuHealth:
         self.device = device
         self._probe, self._prober, self._keep, self._guard = probe, prober, keep, guard
         self._shared = Shared(gpu_processes.identity(device), folder)
-        self._waited_s = 0.0
+        self._waited_s, self._wait_s = 0.0, WAIT_S
         """Of the present `run`."""
         self._renew = False
         """The prober's zygote has a child that would not end."""
@@ -104,12 +104,14 @@ class GpuHealth:
 
     # --- judging ---
 
-    def run(self, judge: Callable[[], Verdict]) -> Verdict:
-        """The verdict of `judge` on a sound GPU. Raises GpuUnfit and ContextLost, and what `judge` raises."""
+    def run(self, judge: Callable[[], Verdict], wait_s: float | None = None) -> Verdict:
+        """The verdict of `judge` on a sound GPU; `wait_s` (None: WAIT_S) is the longest wait for one, all in all.
+        Raises GpuUnfit and ContextLost, and what `judge` raises."""
         alone, self._waited_s = False, 0.0
+        self._wait_s = WAIT_S if wait_s is None else wait_s
         for attempt in range(ATTEMPTS):
             with self._waiting():
-                self.recover(min(RECOVER_S, WAIT_S - self._waited_s))
+                self.recover(min(RECOVER_S, self._wait_s - self._waited_s))
             verdict, why, own = self._attempt(judge, alone)
             if verdict is not None:
                 if own not in OWN_DOING and spoilable(verdict) and self._settled():
@@ -133,7 +135,7 @@ class GpuHealth:
         before = self._shared.look().condition
         if before.quarantined_at:
             with self._waiting():
-                self.recover(min(RECOVER_S, WAIT_S - self._waited_s))
+                self.recover(min(RECOVER_S, self._wait_s - self._waited_s))
         return self._shared.look().condition.grave != before.grave
 
     def _attempt(self, judge: Callable[[], Verdict], alone: bool) -> tuple[Verdict | None, str, str]:
@@ -141,7 +143,7 @@ class GpuHealth:
         with contextlib.ExitStack() as stack:
             try:
                 with self._waiting():
-                    stack.enter_context(self._shared.sharing(alone, min(ALONE_S, WAIT_S - self._waited_s)))
+                    stack.enter_context(self._shared.sharing(alone, min(ALONE_S, self._wait_s - self._waited_s)))
             except TimeoutError as error:
                 raise GpuUnfit(f"{self.device}: {error}") from None
             began = time.monotonic()

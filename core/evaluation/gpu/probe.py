@@ -18,6 +18,7 @@ import numpy as np
 
 from core.evaluation import import_path
 from core.evaluation.gpu.condition import Probed, short_of_memory
+from core.evaluation.gpu.processes import physical
 from core.evaluation.gpu.spawn import ChildFailed, GpuZygote
 from core.evaluation.walls import gpu as gpu_walls
 from core.evaluation.walls import sandbox
@@ -116,9 +117,12 @@ def cold(device: str, memory_mb: int = MEMORY_MB, wall_s: float = COLD_S) -> Pro
     """Probe in a new interpreter; blocks for seconds."""
     started, salt = time.monotonic(), secrets.randbelow(1 << 30)
     environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/nonexistent", "OMP_NUM_THREADS": "1"}
+    if device != "cpu":  # it is shown that one alone
+        environment |= gpu_walls.environment(restricted=False, name=physical(device))
+        device = "cuda:0"
     process = subprocess.Popen(
         [*import_path.script(), str(PROGRAM), device, str(salt), str(memory_mb)],
-        env={**environment, **(gpu_walls.environment(restricted=False) if device != "cpu" else {})},
+        env=environment,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:

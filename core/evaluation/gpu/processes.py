@@ -55,8 +55,7 @@ def physical(device: str) -> str:
     kind, _, number = device.partition(":")
     if kind != "cuda" or not (number or "0").isdigit():
         raise ValueError(f"device {device!r}: wanted cuda or cuda:N")
-    shown = [word.strip() for word in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if word.strip()]
-    index = int(number or "0")
+    shown, index = gpu_walls.shown(), int(number or "0")
     return shown[index] if index < len(shown) else str(index)
 
 
@@ -74,8 +73,15 @@ def _nvml() -> Any:
     return pynvml
 
 
-def _handle(library: Any, device: str) -> Any:
+def _asked_for(device: str) -> str:
+    """As the driver's tools know it: they take no beginning of a UUID."""
     which = physical(device)
+    known = None if which.isdigit() else gpu_walls.card(which)
+    return known.uuid if known else which
+
+
+def _handle(library: Any, device: str) -> Any:
+    which = _asked_for(device)
     return library.nvmlDeviceGetHandleByIndex(int(which)) if which.isdigit() else library.nvmlDeviceGetHandleByUUID(
         which.encode() if isinstance(which, str) else which
     )  # fmt: skip
@@ -92,7 +98,15 @@ def identity(device: str) -> str:
             return found.decode() if isinstance(found, bytes) else str(found)
     name = physical(device)  # a number in one process's environment, a UUID in another's
     known = gpu_walls.card(name)
-    return known.uuid if known else f"cuda-{name}"
+    return (known.uuid if known else "") or _smi_uuid(name) or f"cuda-{name}"
+
+
+def _smi_uuid(which: str) -> str:
+    """Of a GPU that nobody has used yet, of which the driver's folder does not tell it; empty where it can't be had."""
+    with contextlib.suppress(OSError, ValueError, subprocess.SubprocessError):
+        ((uuid,),) = _smi(which, "--query-gpu=uuid")
+        return uuid if uuid.startswith("GPU-") else ""
+    return ""
 
 
 def read(device: str) -> Reading | None:
@@ -101,7 +115,7 @@ def read(device: str) -> Reading | None:
         return None
     library = _nvml()
     if library is None:
-        return _read_smi(physical(device))
+        return _read_smi(_asked_for(device))
     try:
         handle = _handle(library, device)
         memory = library.nvmlDeviceGetMemoryInfo(handle)
@@ -112,15 +126,16 @@ def read(device: str) -> Reading | None:
     return Reading(used_mb=memory.used // 2**20, total_mb=memory.total // 2**20, processes=found)
 
 
-def _read_smi(which: str) -> Reading | None:
-    def ask(query: str) -> list[list[str]]:
-        command = ["nvidia-smi", f"--id={which}", query, "--format=csv,noheader,nounits"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_SMI_S, check=True)
-        return [[word.strip() for word in line.split(",")] for line in done.stdout.splitlines() if line.strip()]
+def _smi(which: str, query: str) -> list[list[str]]:
+    command = ["nvidia-smi", f"--id={which}", query, "--format=csv,noheader,nounits"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_SMI_S, check=True)
+    return [[word.strip() for word in line.split(",")] for line in done.stdout.splitlines() if line.strip()]
 
+
+def _read_smi(which: str) -> Reading | None:
     try:
-        ((used, total),) = ask("--query-gpu=memory.used,memory.total")
-        rows = ask("--query-compute-apps=pid,used_memory")
+        ((used, total),) = _smi(which, "--query-gpu=memory.used,memory.total")
+        rows = _smi(which, "--query-compute-apps=pid,used_memory")
         found = {int(pid): int(mb) if mb.isdigit() else -1 for pid, mb in rows}
         return Reading(used_mb=int(used), total_mb=int(total), processes=found)
     except (OSError, ValueError, subprocess.SubprocessError):

@@ -48,6 +48,7 @@ class Shared:
     def __init__(self, name: str, folder: Path | None = None) -> None:
         """`name` is `gpu.processes.identity(device)`; `folder` defaults to the machine's temporary one."""
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:8]
+        name = name.replace("/", "-")  # of a slice: MIG-GPU-.../1/0
         self._path = (folder or Path(tempfile.gettempdir())) / f"kernelmill-{os.getuid()}-health-{name}-{boot}"
 
     @contextlib.contextmanager

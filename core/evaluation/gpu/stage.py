@@ -112,9 +112,11 @@ class GpuStage(Troubles):
         for zygote in (self.candidates, self.baselines):
             zygote.wait_ready()
         if self.settings.warm_up and self.settings.device != "cpu":
+            quiet, self._clock.quiet, self._honesty.quiet = self._clock.quiet, None, None
             for source in gpu_warm.CANDIDATES:
-                with contextlib.suppress(TimeoutError):  # others' kernels run: no quiet is needed here
+                with contextlib.suppress(TimeoutError):  # beside others' kernels too: nobody waits for quiet
                     self.judge(gpu_warm.TASK, source, "warm-up")
+            self._clock.quiet = self._honesty.quiet = quiet
             self._forget()
 
     def stop(self) -> None:

@@ -36,9 +36,7 @@ def two(tmp_path, monkeypatch):
     found = gpu.cards(str(tmp_path / "gpus"), str(files))
     monkeypatch.setattr(gpu, "cards", lambda: found)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    gpu.devices.cache_clear()
-    yield found
-    gpu.devices.cache_clear()
+    return found
 
 
 def test_gpus_are_in_the_order_of_their_addresses_with_their_own_files(two):
