@@ -51,6 +51,7 @@ JOBS: dict[str, Job] = {
     "rollout": Job(2, 200, ("tests.benchmarks.rollout", "--limit-s", "250"), vllm=True),
     "whole": Job(1, 235, ("tests.gpu.whole_system", "--limit-s", "235"), vllm=True, judges=True),
     "whole-apart": Job(2, 200, ("tests.gpu.whole_system", "--apart", "--limit-s", "260"), vllm=True, judges=True),
+    "cards": Job(2, 60, ("tests.gpu.cards_in_the_walls",), judges=True),
     "corpus": Job(1, 240, ("tests.hacks.gpu.gpu_corpus", "--workers", "8"), judges=True),
     "judge": Job(1, 345, ("tests.benchmarks.judge_gpu",), judges=True),
     "tests": Job(1, 200, tests(*TESTS)),
