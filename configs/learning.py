@@ -1,11 +1,14 @@
 """The tables about the learner (docs/learner.md, docs/algorithms.md); `configs.schema` is the whole."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from configs.section import Section
 from core.training.combinations import impossible
+
+Beta = Annotated[float, Field(ge=0, lt=1)]
+"""How much of its past a moment of AdamW keeps."""
 
 
 class Correction(Section):
@@ -32,7 +35,7 @@ class Learner(Section):
     lr: float = Field(default=1e-6, gt=0)
     warmup_steps: int = Field(default=0, ge=0)
     schedule: Literal["constant", "linear", "cosine"] = "constant"
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[Beta, Beta] = (0.9, 0.999)
     weight_decay: float = Field(default=0.0, ge=0)
     grad_clip: float = Field(default=1.0, gt=0)
 

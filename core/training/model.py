@@ -19,6 +19,7 @@ from torch.distributed.tensor import DTensor
 
 from core.training import adapters, compiled
 from core.training.attention import attention_kwargs, register
+from core.training.fits import misfit
 from core.training.joined import join_products
 from core.training.logprobs import CHUNK_TOKENS, TokenLoss, chunked_logprobs, fused_loss
 from core.training.masters import Masters
@@ -207,6 +208,8 @@ def load_lm(model: str, revision: str = "", quantization: Any = None) -> Any:
     if not hasattr(getattr(lm, "model", None), "layers"):
         raise ModelError(f"model {model!r} is a {type(lm).__name__}, which has no blocks at model.layers: wanted "
                          f"a language model alone; of a multimodal one save the text part by itself")  # fmt: skip
+    if why := misfit(lm):
+        raise ModelError(f"model {model!r} ({type(lm).__name__}) can't be trained here: {why}")
     return lm
 
 

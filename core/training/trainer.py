@@ -271,7 +271,10 @@ class Trainer:
     def _trouble(self, numbers: dict[str, float]) -> str | None:
         if numbers["not_finite_tokens"] > 0 or not np.isfinite(numbers["loss"]):
             return "non_finite_loss"
-        return None if np.isfinite(numbers["grad_norm"]) else "non_finite_gradients"
+        if not np.isfinite(numbers["grad_norm"]):
+            return "non_finite_gradients"
+        of_values = (numbers.get("value_loss", 0.0), numbers.get("value_grad_norm", 0.0))
+        return None if np.isfinite(of_values).all() else "non_finite_values"
 
     def _lr(self) -> float:
         s = self.settings

@@ -34,6 +34,9 @@ REFUSED = {
     'corrections = [{name = "token_tis", high = nan}]': "finite number",
     'corrections = [{name = "token_tis", high = -1.0}]': "at least 0",
     'corrections = [{name = "token_tis", high = 2.0}, {name = "token_tis", high = 3.0}]': "twice",
+    'corrections = [{name = "sequence_mask", low = 0.5, high = 2.0}, {name = "sequence_mask", low = 0.9, high = 1}]': (
+        "'sequence_mask' twice with aggregate = 'geometric'"
+    ),
     'corrections = [{name = "tokentis", high = 2.0}]': "token_tis",
     'corrections = [{name = "token_veto", low = 0.1, aggregate = "product"}]': "no aggregate",
     'objective = "policy_gradient"\ncorrections = [{name = "token_tis", high = 2.0}]': "leave out correction",
@@ -100,6 +103,14 @@ def test_what_the_trainer_gets_from_a_run(tmp_path):
 )  # fmt: skip
 def test_the_head_is_fused_where_it_can_be(tmp_path, learner, fused):
     assert trainer_settings(config(tmp_path, learner)).fused_head is fused
+
+
+def test_what_each_sequence_mask_takes_out_has_a_name_of_its_own(policy_folder):
+    masks = [{"name": "sequence_mask", "low": 0.0, "high": high, "aggregate": how}
+             for how, high in (("geometric", 1e9), ("product", 0.0))]  # fmt: skip
+    numbers = Trainer(settings_for(policy_folder, corrections=masks, kl_coef=0.0)).step(make_samples(8))
+    found = {name: v for name, v in numbers.items() if name.startswith("masked_share/")}
+    assert found == {"masked_share/sequence_mask": 0.0, "masked_share/sequence_mask_product": 1.0}
 
 
 OBJECTIVES = ("ppo_clip", "gspo", "cispo", "dppo", "policy_gradient", "decoupled_ppo")
