@@ -8,7 +8,7 @@ head before they are used and reduce their gradients after. Master weights are f
 casts what it gathers and reduces gradients in float32. A single rank needs no FSDP2 (`core.training.masters`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +182,21 @@ def load_adamw(adamw: torch.optim.Optimizer, masters: Iterator[tuple[str, Any]],
             scatter_into(of_one[key], state[f"{name}.{key}"])
         of_one["step"] = state[f"{name}.step"].to(parameter.device).clone()
         adamw.state[parameter] = of_one
+
+
+def refuse_other_kind(optimizer: Container[str], adapters: Iterable[str], critic: Iterable[str]) -> None:
+    """Raises ValueError, before anything is loaded, when a checkpoint lacks what these settings train beside the
+    policy. adapters, critic: names of their parameters; none: there are none."""
+    for names, what, setting in (
+        (adapters, "adapter", "lora_rank and lora_targets"),
+        ((f"critic.{name}" for name in critic), "critic", "advantage = 'gae'"),
+    ):
+        gone = next((name for name in names if f"{name}.value" not in optimizer), None)
+        if gone is not None:
+            raise ValueError(
+                f"the checkpoint has no {what} {gone!r}: it was written with other settings than {setting}; continue "
+                f"with its own, or start a run of its weights"
+            )
 
 
 def build_lm(config: Any, seed: int) -> Any:
