@@ -1,6 +1,7 @@
 """Settings that can't go together are refused in one line that says what to do; those that can, are trained."""
 
 import tomllib
+from typing import Literal, get_origin, get_type_hints
 
 import msgspec
 import numpy as np
@@ -103,6 +104,23 @@ def test_what_the_trainer_gets_from_a_run(tmp_path):
 )  # fmt: skip
 def test_the_head_is_fused_where_it_can_be(tmp_path, learner, fused):
     assert trainer_settings(config(tmp_path, learner)).fused_head is fused
+
+
+NAMES = [name for name, kind in get_type_hints(TrainerSettings).items() if get_origin(kind) is Literal]
+NUMBERS = [f.name for f in msgspec.structs.fields(TrainerSettings) if isinstance(f.default, float)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_that_nobody_knows_is_not_taken_for_the_default(name):
+    with pytest.raises(ValueError, match=f"unknown {name} 'grpo'; known: "):
+        TrainerSettings(model="m", **{name: "grpo"})
+
+
+@pytest.mark.parametrize("name", [*NUMBERS, "dual_clip", "kl_ceiling"])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_setting_that_is_no_number_is_refused_by_the_trainer_too(name, value):
+    with pytest.raises(ValueError, match=f"{name} = (nan|inf)"):
+        TrainerSettings(model="m", **{name: value})
 
 
 def test_what_each_sequence_mask_takes_out_has_a_name_of_its_own(policy_folder):
