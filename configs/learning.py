@@ -1,11 +1,14 @@
 """The tables about the learner (docs/learner.md, docs/algorithms.md); `configs.schema` is the whole."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from configs.section import Section
 from core.training.combinations import impossible
+
+Beta = Annotated[float, Field(ge=0, lt=1)]
+"""How much of its past a moment of AdamW keeps."""
 
 
 class Correction(Section):
@@ -29,10 +32,11 @@ class Learner(Section):
     collective_timeout_s: float = Field(default=600.0, gt=0)
     """A rank at work waits so long for another one in a collective; then it is an error, and the learner ends."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    lr: float = Field(default=1e-6, gt=0)
+    lr: float = Field(default=1e-6, gt=0, le=1)
+    """AdamW's: about the size of a weight's change in a step."""
     warmup_steps: int = Field(default=0, ge=0)
     schedule: Literal["constant", "linear", "cosine"] = "constant"
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[Beta, Beta] = (0.9, 0.999)
     weight_decay: float = Field(default=0.0, ge=0)
     grad_clip: float = Field(default=1.0, gt=0)
 
@@ -79,7 +83,7 @@ class Learner(Section):
     gae_lambda: float = Field(default=0.95, ge=0, le=1)
     token_gamma: float = Field(default=1.0, ge=0, le=1)
     """Discount from token to token, for gae and reinforce_plus_plus; turns are discounted by episodes.gamma."""
-    critic_lr: float = Field(default=1e-5, gt=0)
+    critic_lr: float = Field(default=1e-5, gt=0, le=1)
     value_clip: float = Field(default=0.2, gt=0)
 
     max_tokens_per_rank: int = Field(default=16384, ge=64)

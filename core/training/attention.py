@@ -76,6 +76,8 @@ def packed_attention(
         raise ValueError("packed attention has no dropout: set attention_dropout = 0 in the model's config")
     if unused.get("sliding_window") is not None:
         raise ValueError("packed attention has no sliding window: such models are not supported")
+    if unused.get("s_aux") is not None or unused.get("softcap") is not None:
+        raise ValueError("packed attention has no sinks and no soft cap of its scores: such models are not supported")
     if packed_key is None and packed_rows is None:
         out = F.scaled_dot_product_attention(
             query, key, value, attn_mask=attention_mask, is_causal=attention_mask is None and query.shape[2] > 1,

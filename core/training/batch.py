@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from core.algorithms.denominators import sample_weights
@@ -98,7 +99,7 @@ def make_batch(samples: Sequence[Sample], settings: TrainerSettings, *, vocab: i
     if not kept:
         return Batch(samples, settings, [], reasons, [], [], [])
     values = credit.sample_advantages(samples, settings)
-    trained = torch.tensor([int(samples[i].mask.sum()) for i in kept])
+    trained = torch.tensor([np.count_nonzero(samples[i].mask) for i in kept])
     numbers: dict[Any, int] = {}
     rollouts = torch.tensor([numbers.setdefault(credit.rollout(samples[i]), len(numbers)) for i in kept])
     weights = sample_weights(

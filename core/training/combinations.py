@@ -90,6 +90,9 @@ def _corrections(s: Any) -> str | None:
     names = [c.name for c in s.corrections or ()]
     if twice := [name for name in names if names.count(name) > 1 and name != "sequence_mask"]:
         return f"corrections names {twice[0]!r} twice"
+    masks = [c.aggregate for c in s.corrections or () if c.name == "sequence_mask"]
+    if len(set(masks)) < len(masks):
+        return f"corrections names 'sequence_mask' twice with aggregate = {masks[0]!r}: the narrower bounds are enough"
     for c in s.corrections or ():
         needs_low, needs_high = BOUNDS[c.name]
         for bound, value, needs, may in (

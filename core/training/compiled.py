@@ -89,8 +89,7 @@ class Guard:
                 if dist.is_initialized() and dist.get_world_size() > 1:
                     raise  # the others wait in a collective
                 return first
-        left = not_finite(second)
-        if left < not_finite(first) and left <= {"value_grad_norm"}:  # a critic that is not finite holds nothing up
+        if not not_finite(second):
             self.drop("gave numbers that are not finite where the same blocks uncompiled do not")
         return second
 
@@ -103,9 +102,12 @@ class Guard:
             log.warning(f"compiled blocks {why}: not compiled from now on", torch=torch.__version__)
 
 
+MUST_BE_FINITE = ("loss", "grad_norm", "value_loss", "value_grad_norm")
+
+
 def not_finite(numbers: Numbers) -> set[str]:
     """Which of a step's numbers show that its gradients are of no use."""
-    found = {name for name in ("loss", "grad_norm", "value_grad_norm") if not math.isfinite(numbers.get(name, 0.0))}
+    found = {name for name in MUST_BE_FINITE if not math.isfinite(numbers.get(name, 0.0))}
     return found | ({"not_finite_tokens"} if numbers["not_finite_tokens"] > 0 else set())
 
 

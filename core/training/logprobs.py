@@ -59,11 +59,15 @@ def _statistics(
         kernels.statistics(z, targets, logprobs, lse, entropies, want_entropy, scale)
         return
     wide = z.float() * scale
-    lse.copy_(torch.logsumexp(wide, dim=-1))
-    logprobs.copy_(wide.gather(1, targets[:, None])[:, 0] - lse)
-    if want_entropy:
-        logp = wide - lse[:, None]
-        entropies.copy_(-(logp.exp() * logp).sum(-1))
+    top = wide.amax(-1, keepdim=True)
+    wide -= top  # a tensor of its own
+    e = wide.exp()
+    total = e.sum(-1)
+    log_total = total.log()
+    lse.copy_(top[:, 0] + log_total)
+    logprobs.copy_(wide.gather(1, targets[:, None])[:, 0] - log_total)
+    if want_entropy:  # not -Σ p log p: the rounding of one logarithm would be in every term
+        entropies.copy_(log_total - (e * wide).sum(-1) / total)
 
 
 def _gradient_(z: Tensor, targets: Tensor, lse: Tensor, entropies: Tensor, grad_logprobs: Tensor,

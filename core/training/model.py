@@ -8,7 +8,7 @@ head before they are used and reduce their gradients after. Master weights are f
 casts what it gathers and reduces gradients in float32. A single rank needs no FSDP2 (`core.training.masters`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from torch.distributed.tensor import DTensor
 
 from core.training import adapters, compiled
 from core.training.attention import attention_kwargs, register
+from core.training.fits import misfit
 from core.training.joined import join_products
 from core.training.logprobs import CHUNK_TOKENS, TokenLoss, chunked_logprobs, fused_loss
 from core.training.masters import Masters
@@ -183,6 +184,21 @@ def load_adamw(adamw: torch.optim.Optimizer, masters: Iterator[tuple[str, Any]],
         adamw.state[parameter] = of_one
 
 
+def refuse_other_kind(optimizer: Container[str], adapters: Iterable[str], critic: Iterable[str]) -> None:
+    """Raises ValueError, before anything is loaded, when a checkpoint lacks what these settings train beside the
+    policy. adapters, critic: names of their parameters; none: there are none."""
+    for names, what, setting in (
+        (adapters, "adapter", "lora_rank and lora_targets"),
+        ((f"critic.{name}" for name in critic), "critic", "advantage = 'gae'"),
+    ):
+        gone = next((name for name in names if f"{name}.value" not in optimizer), None)
+        if gone is not None:
+            raise ValueError(
+                f"the checkpoint has no {what} {gone!r}: it was written with other settings than {setting}; continue "
+                f"with its own, or start a run of its weights"
+            )
+
+
 def build_lm(config: Any, seed: int) -> Any:
     """A causal LM with fresh float32 weights from a transformers config; `seed` alone decides the weights."""
     from transformers import AutoModelForCausalLM
@@ -207,6 +223,8 @@ def load_lm(model: str, revision: str = "", quantization: Any = None) -> Any:
     if not hasattr(getattr(lm, "model", None), "layers"):
         raise ModelError(f"model {model!r} is a {type(lm).__name__}, which has no blocks at model.layers: wanted "
                          f"a language model alone; of a multimodal one save the text part by itself")  # fmt: skip
+    if why := misfit(lm):
+        raise ModelError(f"model {model!r} ({type(lm).__name__}) can't be trained here: {why}")
     return lm
 
 

@@ -150,6 +150,7 @@ class TokenLoss:
         t = self.terms(logprobs, entropies, slice(None))
         real = p.weights > 0  # the token of an empty micro-batch has weight 0
         drift = (logprobs - p.behaviour).double()
+        log_r = log_ratio(logprobs, p.behaviour).double()  # within bounds, so that no exponent overflows
         lag = (self._version - p.versions).double()
         to_reference = torch.zeros_like(logprobs)
         if self._reference is not None:
@@ -161,8 +162,8 @@ class TokenLoss:
             "entropy": entropies,
             "kl": to_reference,
             "drift": drift,
-            "drift_k3": torch.expm1(-drift) + drift,
-            "ratio": drift.clamp(-20, 20).exp(),
+            "drift_k3": torch.expm1(-log_r) + log_r,
+            "ratio": log_r.exp(),
             "clipped": t.held,
             "tis": t.weight,
             "tis_cut": self._cut(t),

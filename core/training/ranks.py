@@ -37,6 +37,7 @@ import torch.distributed as dist
 
 from core.episodes.samples import Sample
 from core.training.batch import Prepared
+from core.training.credit import refuse_twins
 from core.training.settings import TrainerSettings
 from core.training.snapshot import TakenCheckpoint, TakenWeights
 from core.training.trainer import Trainer, device_of
@@ -179,6 +180,7 @@ class RankGroup:
     def _send_batch(self, samples: list[Sample]) -> int:
         if self.world == 1:
             return -1
+        refuse_twins(samples)  # here, before other ranks are told: one that raises is lost
         n, self._batches = self._batches, self._batches + 1
         data = encode_samples(samples)
         pieces = [data[at : at + _PIECE_BYTES] for at in range(0, len(data), _PIECE_BYTES)]

@@ -5,7 +5,8 @@
 Which settings go together: `core.training.combinations`.
 """
 
-from typing import Literal
+import math
+from typing import Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -30,7 +31,8 @@ COMPILED_WIDTH = 512
 
 
 class TrainerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Fields of the same name mean the same as in the config; figures are checked there."""
+    """Fields of the same name mean the same as in the config. Ranges are checked there; here, that names are known and
+    numbers are numbers, so that nothing is trained by another rule than was asked for."""
 
     model: str
     """Folder (or hub name) of the policy to start from. It is also the reference that `kl_coef` holds the policy to."""
@@ -163,8 +165,11 @@ class TrainerSettings(msgspec.Struct, frozen=True, kw_only=True):
         if self.corrections is not None:  # tables, as the config's model_dump has them
             made = tuple(msgspec.convert(c, Correction, from_attributes=True) for c in self.corrections)
             msgspec.structs.force_setattr(self, "corrections", made)
+        _check_values(self)
         if why := impossible(self):
             raise ValueError(why)
+        if self.ranks < 1:
+            raise ValueError(f"ranks = {self.ranks} must be at least 1")
         if self.lora_rank < 0 or self.head_chunk_tokens < 1 or self.pack_multiple < 0 or self.head_cache_gib < 0:
             raise ValueError(
                 f"lora_rank {self.lora_rank}, pack_multiple {self.pack_multiple} and head_cache_gib "
@@ -182,3 +187,13 @@ class TrainerSettings(msgspec.Struct, frozen=True, kw_only=True):
                 f"schedule = {self.schedule!r} ends at schedule_steps = {self.schedule_steps}, which must be beyond "
                 f"warmup_steps = {self.warmup_steps}"
             )
+
+
+def _check_values(settings: TrainerSettings) -> None:
+    """msgspec looks at types when it decodes, not when a struct is made."""
+    for name, kind in get_type_hints(type(settings)).items():
+        value = getattr(settings, name)
+        if get_origin(kind) is Literal and value not in get_args(kind):
+            raise ValueError(f"unknown {name} {value!r}; known: {', '.join(map(str, get_args(kind)))}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{name} = {value} must be a finite number")

@@ -51,9 +51,11 @@ def kl_rewards(logprobs: Tensor, reference: Tensor | None, settings: TrainerSett
 
 
 def sums_by_sample(row: Row) -> Tensor:
-    """Σ rewards of every sequence of the row, float64 [sequences]."""
+    """Σ rewards of every sequence of the row, float64 [sequences]; of a split one, this rank's part. A token of weight
+    0 stands in for a rank that has none (`core.training.context_part`) and belongs to no sample."""
     assert row.rewards is not None
-    return segment_sum(row.rewards, row.packed.sequence, len(row.packed.lengths))
+    rewards = torch.where(row.packed.weights > 0, row.rewards, torch.zeros_like(row.rewards))
+    return segment_sum(rewards, row.packed.sequence, len(row.packed.lengths))
 
 
 def with_advantages(row: Row, advantages: Sequence[float]) -> Row:

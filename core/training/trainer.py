@@ -38,7 +38,7 @@ from core.training.compiled import Guard
 from core.training.critic import Critic
 from core.training.meanwhile import Meanwhile
 from core.training.metrics import MAXIMA, StepClock, correction_names, summary, sums_width
-from core.training.model import DTYPES, PolicyModel, gather, load_adamw, load_lm, prepare
+from core.training.model import DTYPES, PolicyModel, gather, load_adamw, load_lm, prepare, refuse_other_kind
 from core.training.objective import TokenLoss
 from core.training.packing import Packed
 from core.training.schedule import learning_rate
@@ -271,7 +271,10 @@ class Trainer:
     def _trouble(self, numbers: dict[str, float]) -> str | None:
         if numbers["not_finite_tokens"] > 0 or not np.isfinite(numbers["loss"]):
             return "non_finite_loss"
-        return None if np.isfinite(numbers["grad_norm"]) else "non_finite_gradients"
+        if not np.isfinite(numbers["grad_norm"]):
+            return "non_finite_gradients"
+        of_values = (numbers.get("value_loss", 0.0), numbers.get("value_grad_norm", 0.0))
+        return None if np.isfinite(of_values).all() else "non_finite_values"
 
     def _lr(self) -> float:
         s = self.settings
@@ -368,8 +371,11 @@ class Trainer:
     @torch.no_grad()
     def load_state(self, weights: dict[str, Tensor], optimizer: dict[str, Tensor], version: int) -> None:
         """Continue from full tensors, as `full_tensors` and `optimizer_tensors` gave them, with any number of ranks."""
+        masters = [name for name, _ in self.model.named_masters()]
+        values = [] if self.critic is None else [name for name, _ in self.critic.model.named_masters()]
+        refuse_other_kind(optimizer, masters if self.settings.lora_rank else [], values)
         if self.settings.lora_rank:
-            weights = {name: optimizer[f"{name}.value"] for name, _ in self.model.named_masters()}
+            weights = {name: optimizer[f"{name}.value"] for name in masters}
         self.model.load_full_tensors(weights)
         self.version = version
         if self.critic is not None:

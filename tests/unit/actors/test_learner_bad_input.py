@@ -3,6 +3,7 @@ reason, no step with a number that is none, and the run goes on."""
 
 import math
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -46,6 +47,10 @@ def second_turn_broken(n, i):
     return episode(n, i, turn(score=0.2, seed=i), turn(index=1, score=0.5, seed=i, logprobs=NAN))
 
 
+def in_two_roles(n, i):
+    return episode(n, i, turn(score=0.1), msgspec.structs.replace(turn(score=0.2), role="critic"))
+
+
 KINDS = {
     "nan log-probs of one": (one(lambda n, i: episode(n, i, turn(score=0.5, logprobs=NAN))), {"non_finite": 1}),
     "nan log-probs of all": (every(lambda n, i: episode(n, i, turn(score=0.5, logprobs=NAN))), {"non_finite": 4}),
@@ -67,6 +72,9 @@ KINDS = {
     "all longer than the budget": (
         every(lambda n, i: episode(n, i, turn(prompt=BUDGET, completion=1, seed=i))), {"longer_than_budget": 4}),
     "a turn twice": (one(lambda n, i: episode(n, i, turn(score=0.1), turn(score=0.2))), {"turn_twice": 1}),
+    "a turn twice, in two roles": (one(in_two_roles), {"turn_twice": 1}),
+    "returns beyond all numbers": (
+        one(lambda n, i: episode(n, i, turn(score=1e308), turn(index=1, score=math.inf))), {"non_finite": 1}),
 }  # fmt: skip
 
 

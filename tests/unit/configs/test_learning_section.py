@@ -30,3 +30,16 @@ def test_the_trainer_learns_the_temperature_of_the_rollouts():
 def test_a_timeout_is_above_zero(value):
     with pytest.raises(ValueError, match="greater than 0"):
         config(collective_timeout_s=value)
+
+
+@pytest.mark.parametrize("betas", [[1.5, 0.9], [0.9, 1.0], [-0.1, 0.999], [0.9, True]])
+def test_betas_that_the_optimizer_would_refuse_are_refused_here(betas):
+    with pytest.raises(ValueError, match=r"betas"):
+        config(betas=betas)
+
+
+@pytest.mark.parametrize("field", ["lr", "critic_lr"])
+@pytest.mark.parametrize("value", [0.0, -1e-6, 1e6, float("inf"), float("nan")])
+def test_a_rate_that_would_wreck_the_policy_in_one_step_is_refused(field, value):
+    with pytest.raises(ValueError, match=field):
+        config(**{field: value})

@@ -89,7 +89,7 @@ def test_log_probs_that_are_not_numbers(trainer, value):
     assert sane(trainer.step([samples[0], msgspec.structs.replace(samples[1], logprobs=padding), *samples[2:]]))
 
 
-@pytest.mark.parametrize("value", [-1e30, -200.0, 80.0])
+@pytest.mark.parametrize("value", [-3e38, -1e30, -200.0, 80.0, 800.0, 3e38])
 def test_log_probs_that_are_finite_but_absurd(trainer, value):
     samples = make_samples(4, seed=7)
     wild = np.where(samples[0].mask, value, 0).astype(np.float32)
@@ -105,3 +105,44 @@ def test_tokens_that_the_policy_has_not(trainer, token):
     numbers = trainer.step([msgspec.structs.replace(samples[0], ids=ids), *samples[1:]])
     assert numbers["refused/unknown_token"] == 1 and numbers["samples"] == 3 and sane(numbers)
     assert not unchanged(trainer, before)
+
+
+@pytest.mark.parametrize("one", [1, 2, 255, True])
+def test_a_mask_is_one_wherever_it_is_not_zero(policy_folder, one):
+    def made(samples):
+        return Trainer(settings_for(policy_folder, denominator="sequence")).step(samples)
+
+    samples = make_samples(4, seed=9)
+    marked = [msgspec.structs.replace(s, mask=s.mask * np.asarray(one)) for s in samples]
+    wanted, got = made(samples), made(marked)
+    for name in ("loss", "policy_loss", "grad_norm", "tokens"):
+        assert got[name] == wanted[name], name
+
+
+@pytest.mark.parametrize("ret", [1e20, 1e30, 1e38, 1e300])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"scale": "group"},
+        {"scale": "batch", "objective": "cispo"},
+        {"advantage": "reinforce_plus_plus", "baseline": "none", "scale": "batch"},
+        {"advantage": "gae", "baseline": "none", "scale": "batch"},  # whitened, but the critic is to learn the return
+        {"advantage": "gae", "baseline": "none"},
+    ],
+)
+def test_returns_beyond_all_measure_move_everything_or_nothing(policy_folder, fields, ret):
+    trainer = Trainer(settings_for(policy_folder, kl_coef=0.0, **fields))
+    trainer.step(make_samples(8, seed=10))
+
+    def state():
+        return weights_of(trainer) | dict(trainer.optimizer_tensors())
+
+    before, samples = state(), make_samples(8, seed=11)
+    numbers = trainer.step([msgspec.structs.replace(samples[0], ret=ret), *samples[1:]])
+    if numbers["applied"]:
+        assert sane(numbers) and not [name for name in numbers if name.startswith("refused_step/")]
+        assert all(bool(t.isfinite().all()) for t in state().values())
+    else:
+        assert [v for name, v in numbers.items() if name.startswith("refused_step/non_finite")] == [1.0]
+        assert all(bool((before[name] == t).all()) for name, t in state().items())

@@ -1,6 +1,7 @@
 """Settings that can't go together are refused in one line that says what to do; those that can, are trained."""
 
 import tomllib
+from typing import Literal, get_origin, get_type_hints
 
 import msgspec
 import numpy as np
@@ -34,6 +35,9 @@ REFUSED = {
     'corrections = [{name = "token_tis", high = nan}]': "finite number",
     'corrections = [{name = "token_tis", high = -1.0}]': "at least 0",
     'corrections = [{name = "token_tis", high = 2.0}, {name = "token_tis", high = 3.0}]': "twice",
+    'corrections = [{name = "sequence_mask", low = 0.5, high = 2.0}, {name = "sequence_mask", low = 0.9, high = 1}]': (
+        "'sequence_mask' twice with aggregate = 'geometric'"
+    ),
     'corrections = [{name = "tokentis", high = 2.0}]': "token_tis",
     'corrections = [{name = "token_veto", low = 0.1, aggregate = "product"}]': "no aggregate",
     'objective = "policy_gradient"\ncorrections = [{name = "token_tis", high = 2.0}]': "leave out correction",
@@ -100,6 +104,31 @@ def test_what_the_trainer_gets_from_a_run(tmp_path):
 )  # fmt: skip
 def test_the_head_is_fused_where_it_can_be(tmp_path, learner, fused):
     assert trainer_settings(config(tmp_path, learner)).fused_head is fused
+
+
+NAMES = [name for name, kind in get_type_hints(TrainerSettings).items() if get_origin(kind) is Literal]
+NUMBERS = [f.name for f in msgspec.structs.fields(TrainerSettings) if isinstance(f.default, float)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_that_nobody_knows_is_not_taken_for_the_default(name):
+    with pytest.raises(ValueError, match=f"unknown {name} 'grpo'; known: "):
+        TrainerSettings(model="m", **{name: "grpo"})
+
+
+@pytest.mark.parametrize("name", [*NUMBERS, "dual_clip", "kl_ceiling"])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_setting_that_is_no_number_is_refused_by_the_trainer_too(name, value):
+    with pytest.raises(ValueError, match=f"{name} = (nan|inf)"):
+        TrainerSettings(model="m", **{name: value})
+
+
+def test_what_each_sequence_mask_takes_out_has_a_name_of_its_own(policy_folder):
+    masks = [{"name": "sequence_mask", "low": 0.0, "high": high, "aggregate": how}
+             for how, high in (("geometric", 1e9), ("product", 0.0))]  # fmt: skip
+    numbers = Trainer(settings_for(policy_folder, corrections=masks, kl_coef=0.0)).step(make_samples(8))
+    found = {name: v for name, v in numbers.items() if name.startswith("masked_share/")}
+    assert found == {"masked_share/sequence_mask": 0.0, "masked_share/sequence_mask_product": 1.0}
 
 
 OBJECTIVES = ("ppo_clip", "gspo", "cispo", "dppo", "policy_gradient", "decoupled_ppo")

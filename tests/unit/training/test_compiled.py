@@ -1,5 +1,6 @@
 """A compiler that is wrong: steps are made again with blocks as they are written, and only where that is the cure."""
 
+import msgspec
 import pytest
 import torch
 from functorch.compile import make_boxed_func
@@ -119,3 +120,13 @@ def test_options_reach_the_backward_graph(monkeypatch):
     call(torch.ones(2, 4, requires_grad=True)).sum().backward()
     assert seen == [(False, False, False), (True, False, False)]
     assert config.triton.mix_order_reduction and config.comprehensive_padding
+
+
+@pytest.mark.filterwarnings("ignore:dynamo_pgo force disabled")
+def test_a_critic_beyond_all_numbers_is_no_fault_of_the_blocks(policy_folder, monkeypatch):
+    trainer = trainer_with("aot_eager", policy_folder, monkeypatch, kl_coef=0.0, advantage="gae", baseline="none",
+                           scale="batch")  # fmt: skip
+    samples = make_samples(8)
+    numbers = trainer.step([msgspec.structs.replace(samples[0], ret=1e30), *samples[1:]])
+    assert numbers["refused_step/non_finite_values"] == 1.0 and numbers["applied"] == 0.0
+    assert numbers["compile_retry"] == 1.0 and numbers["compiled"] == 1.0

@@ -22,11 +22,13 @@ from core.training.settings import TrainerSettings
 from core.training.trainer import Trainer
 from tests.unit.training.conftest import VOCAB
 from tests.unit.training.rank_worker import step
+from tests.unit.training.recipes import shift
 from tests.unit.training.test_trainer import settings_for
 
 
 def long_samples(lengths, seed=0, prompt=2):
-    """Samples of exactly these lengths, in groups of 4, trained in pieces so that some chunk holds no trained token."""
+    """Samples of exactly these lengths, in groups of 4, trained in pieces so that some chunk holds no trained token.
+    prompt: tokens before the first trained one; below 0: of the completion at the end."""
     g = np.random.default_rng(seed)
     out = []
     for i, n in enumerate(lengths):
@@ -115,24 +117,27 @@ def test_attention_of_parts_is_attention_of_the_whole(world, monkeypatch):
 
 
 KL_REWARD = {"kl_in": "reward", "kl_estimator": "k1"}
+ANSWER = -3
+"""Tokens of short completions: those of a long sample all lie on one rank, and the other has none."""
 JOBS: dict[str, tuple[list[int], dict]] = {
     "long and short": ([90, 11, 30, 64, 17, 128, 50, 9], {}),
     "long alone": ([100], {"activation_checkpointing": "full"}),
     "odd": ([65, 127, 3], {"pack_multiple": 16}),
     "too long for both": ([129, 40, 20, 80], {"head": "recompute", "activation_checkpointing": "selective"}),
     "KL in the reward": ([90, 11, 30, 70, 70, 9], KL_REWARD),
+    "KL in the reward, short answers": ([90, 11, 128, 70, 70, 9], KL_REWARD),
 }
 FIELDS = {"kl_coef": 0.1, "context_parallel": True, "max_tokens_per_rank": 64, "grad_clip": 100.0, "entropy_coef": 0.01}
 
 
 @pytest.fixture(scope="module")
 def answers(policy_folder, tmp_path_factory):
-    """{job: (settings, metrics, gradients)} of rank 0 of two."""
+    """{job: (settings, prompt, metrics, gradients)} of rank 0 of two; the policy has left its reference."""
     folder = tmp_path_factory.mktemp("context")
     jobs = []
     for name, (lengths, more) in JOBS.items():
         fields = json.loads(msgspec.json.encode(settings_for(policy_folder, ranks=2, **FIELDS, **more)))
-        jobs.append([name, fields, len(name), lengths])
+        jobs.append([name, fields, len(name), lengths, ANSWER if "short answers" in name else 2])
     (folder / "jobs.json").write_text(json.dumps(jobs))
     command = [sys.executable, "-m", "tests.unit.training.context_worker"]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -143,18 +148,21 @@ def answers(policy_folder, tmp_path_factory):
         for rank in ranks:
             rank.kill()
     got = torch.load(folder / "answers.pt")
-    return {name: (fields, *got[name]) for name, fields, *_ in jobs}
+    return {name: (fields, prompt, *got[name]) for name, fields, _, _, prompt in jobs}
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", list(JOBS))
 def test_two_ranks_that_share_samples_equal_one(answers, name):
-    fields, b, grads = answers[name]
+    fields, prompt, b, grads = answers[name]
     lengths = JOBS[name][0]
     fields = fields | {"ranks": 1, "context_parallel": False, "max_tokens_per_rank": 128}
-    a, want = step(Trainer(msgspec.convert(fields, TrainerSettings)), long_samples(lengths, len(name)))
+    alone = Trainer(msgspec.convert(fields, TrainerSettings))
+    shift(alone, norm=1.0)
+    a, want = step(alone, long_samples(lengths, len(name), prompt))
     assert a.get("refused/longer_than_budget", 0) == b.get("refused/longer_than_budget", 0) == (max(lengths) > 128)
-    for figure in ("loss", "grad_norm", "kl", "entropy", "ratio_mean", "ratio_max", "tokens", "lag_mean", "ess"):
+    for figure in ("loss", "grad_norm", "kl", "entropy", "ratio_mean", "ratio_max", "tokens", "lag_mean", "ess",
+                   "advantage_abs_mean"):  # fmt: skip
         assert b[figure] == pytest.approx(a[figure], abs=1e-5), figure
     assert want.keys() == grads.keys() and b["applied"] == 1 and 0 <= b["filling_share"] < 0.6
     for key, grad in want.items():

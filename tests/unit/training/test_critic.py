@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from core.checkpoints import store
+from core.training.model import refuse_other_kind
 from core.training.packing import pack
 from core.training.token_credit import Row, spread
 from core.training.trainer import Trainer
@@ -67,3 +68,16 @@ def test_cuts_do_not_change_the_critic_and_a_checkpoint_holds_it(policy_folder, 
     assert b["value_loss"] == pytest.approx(a["value_loss"], abs=1e-6)
     for name, tensor in weights_of(whole).items():
         torch.testing.assert_close(weights_of(back)[name], tensor, atol=1e-6, rtol=1e-5)
+
+
+def test_a_checkpoint_of_other_settings_is_refused_before_anything_is_loaded(policy_folder, tmp_path):
+    plain = Trainer(settings_for(policy_folder, kl_coef=0.0))
+    plain.step(make_samples(8))
+    written = store.commit(plain.save(tmp_path))
+    trainer = Trainer(critic_settings(policy_folder))
+    before = weights_of(trainer)
+    with pytest.raises(ValueError, match=r"no critic 'critic\..*'gae'"):
+        trainer.load(written)
+    assert trainer.version == 0 and all(torch.equal(before[name], t) for name, t in weights_of(trainer).items())
+    with pytest.raises(ValueError, match=r"no adapter 'x\.lora_A'.*lora_rank"):
+        refuse_other_kind(dict(plain.optimizer_tensors()), ["x.lora_A"], [])

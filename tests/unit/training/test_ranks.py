@@ -107,6 +107,16 @@ def test_a_checkpoint_continues_with_another_number_of_ranks(policy_folder, two,
             torch.testing.assert_close(loaded[key], want, atol=1e-5, rtol=1e-5)
 
 
+def test_a_batch_that_is_refused_costs_no_rank(two):
+    samples, before = make_samples(4, seed=5), two.version
+    for refused in (two.step, two.prepare):
+        with pytest.raises(ValueError, match="is in the batch twice"):
+            refused([samples[0], *samples])
+    numbers = two.step([])
+    assert numbers["refused_step/nothing_to_train_on"] == 1.0 and two.version == before
+    assert two.step(samples)["applied"] == 1.0 and two.version == before + 1
+
+
 def test_batches_made_ahead_on_every_rank(policy_folder, two, tmp_path):
     one = Trainer(settings_for(policy_folder))
     two.load(store.commit(one.save(tmp_path)))
