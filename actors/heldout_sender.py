@@ -19,10 +19,10 @@ from bus.messages import Fact, Request
 from bus.run_bus import RunBus
 from configs.schema import RunConfig
 from core.clock import Clock
+from core.episodes.heldout_figures import HeldOutEpisode
 from core.flow.chain import Chain
 from core.flow.heldout_rounds import HeldOutRounds
 from core.identity import digest
-from core.record.heldout import HeldOutEpisode
 from core.tasks.loading import load_tasks
 from core.tasks.rows import Refused
 

@@ -32,9 +32,9 @@ from bus import facts
 from bus.broker import SequenceConflict
 from bus.messages import Policy, Step
 from core.checkpoints import store
+from core.episodes.metrics import batch_metrics
 from core.flow.chain import Chain, GroupOutcome
 from core.flow.collector import Collector, CollectorState, Group
-from core.record.metrics import batch_metrics
 from core.weights.filesystem import incarnation_folder, retire, run_root, version_folder
 
 log = structlog.get_logger()

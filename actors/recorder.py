@@ -17,7 +17,7 @@ import structlog
 from actors.actor import Actor
 from bus import facts
 from bus.messages import Beat
-from core.record.heldout import tracked
+from core.episodes.heldout_figures import tracked
 from core.record.record import EPISODES, FACTS, STEPS, Record
 from core.record.trackers import open_trackers
 

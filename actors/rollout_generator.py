@@ -30,6 +30,7 @@ from bus.broker import Delivery
 from bus.messages import Ended, Evaluation, Held, Policy, Request
 from bus.worker import Retry, Worker
 from core.episodes.episode import Episode
+from core.episodes.heldout_figures import slim
 from core.episodes.play import play_group
 from core.episodes.settings import PlaySettings
 from core.evaluation.reward import score
@@ -40,7 +41,6 @@ from core.generation.errors import EngineStopped, WeightsNotReceived, WrongWeigh
 from core.generation.lanes import Lanes, PinLost
 from core.generation.parity import ParityError
 from core.identity import candidate_key
-from core.record.heldout import slim
 from core.tasks.task import Task
 
 log = structlog.get_logger()

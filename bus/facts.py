@@ -10,7 +10,7 @@ and replay read nothing else but them, the STEPS chain and the episodes.
     weights_published  learner       version, seconds, bytes
     weights_applied    generator     version, seconds
     weights_refused    generator     version, wanted, got
-    heldout            generator     group_id, version, seed, episodes (`core.record.heldout.HeldOutEpisode`);
+    heldout            generator     group_id, version, seed, episodes (`core.episodes.heldout_figures.HeldOutEpisode`);
                        who gives up  group_id, version (the one asked for), episodes (none), why
     evaluation_begun   sampler       version, tasks, samples: its held-out groups are asked for from now on
     evaluated          sampler       version, oldest and newest (that played), tasks (answered), missing, figures

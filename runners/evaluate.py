@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from configs.schema import RunConfig
-    from core.record.heldout import HeldOut
+    from core.episodes.heldout_figures import HeldOut
     from core.tasks.task import Task
 
 
@@ -46,6 +46,7 @@ def run(args: argparse.Namespace) -> int:
 
     from actors.cards import names_of
     from configs.load import load
+    from core.record.heldout import save
     from runners.preflight import check_engine, check_model, check_output, tasks_of
     from runners.usage import UsageError
 
@@ -67,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     for name, value in heldout.figures.items():
         print(f"{name:32} {value:.4g}")
     if args.out:
-        heldout.save(args.out)
+        save(heldout, args.out)
     return 0
 
 

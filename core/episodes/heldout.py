@@ -12,11 +12,11 @@ import msgspec
 from core.clock import Clock
 from core.episodes.chat import Chat
 from core.episodes.episode import Episode
+from core.episodes.heldout_figures import HeldOut
+from core.episodes.metrics import batch_metrics
 from core.episodes.play import Judge, PlaySettings, Score, play_group
 from core.generation.engine import Engine
 from core.identity import digest
-from core.record.heldout import HeldOut
-from core.record.metrics import batch_metrics
 from core.tasks.task import Task
 
 
@@ -72,8 +72,8 @@ async def evaluate(
 
 
 def figures(episodes: Sequence[Episode], max_turns: int) -> dict[str, float]:
-    """`core.record.metrics.batch_metrics` of all episodes; of each level under `level_N/`, where there are several; and
-    how many were played and how many of them count."""
+    """`batch_metrics` of all episodes; of each level under `level_N/`, where there are several; and how many were
+    played and how many of them count."""
     found = batch_metrics(episodes, max_turns=max_turns)
     found["episodes/played"] = float(len(episodes))
     found["episodes/scored"] = float(sum(episode.trainable for episode in episodes))

@@ -11,8 +11,8 @@ Groups are no training groups: nothing here is admitted, charged or in the ledge
 from collections.abc import Sequence
 from typing import Any
 
+from core.episodes.heldout_figures import HeldOutEpisode, round_figures
 from core.identity import digest
-from core.record.heldout import HeldOutEpisode, round_figures
 
 
 def heldout_group(run_id: str, version: int, task_id: str) -> str:

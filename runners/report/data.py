@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from core.episodes.episode import Episode
+from core.episodes.heldout_figures import HeldOut, HeldOutEpisode, HeldOutTurn, slim, tracked
+from core.episodes.metrics import batch_metrics
 from core.flow.ledger import Ledger
 from core.record import heldout, reading
-from core.record.heldout import HeldOut, HeldOutEpisode
-from core.record.metrics import batch_metrics
 
 PAIRS = 5
 """Kernels shown before and after."""
@@ -85,7 +85,7 @@ def gather(folder: Path) -> ReportData:
     for fact in reading.facts(folder):
         kinds[fact.kind] += 1
         if fact.kind == "evaluated":
-            beside[fact.data["version"]] = heldout.tracked(fact.data)
+            beside[fact.data["version"]] = tracked(fact.data)
         if fact.at:
             ats.append(fact.at)
     data.facts = dict(sorted(kinds.items()))
@@ -166,8 +166,8 @@ def _archive(
                 made = batch_metrics(held.pop(n), version=steps[n].version - 1)
                 data.figures[n] = {**made, **data.figures[n]}
         if wanted_pairs and episode.trainable:
-            (slim,) = heldout.slim([episode])
-            found[episode.task_id] = (found.get(episode.task_id, (slim, slim))[0], slim)
+            (kept,) = slim([episode])
+            found[episode.task_id] = (found.get(episode.task_id, (kept, kept))[0], kept)
     return found
 
 
@@ -208,7 +208,7 @@ def score_of(episode: HeldOutEpisode) -> float:
     return episode.best.score or 0.0 if episode.best is not None else 0.0
 
 
-def shown_turn(episode: HeldOutEpisode) -> heldout.HeldOutTurn:
+def shown_turn(episode: HeldOutEpisode) -> HeldOutTurn:
     """The turn that stands for the episode: the best one, or the first where nothing was scored."""
     return episode.best or episode.turns[0]
 

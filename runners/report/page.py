@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from core.record.heldout import HeldOut, HeldOutEpisode
+from core.episodes.heldout_figures import HeldOut, HeldOutEpisode
 from core.record.redact import redacted
 from runners.live import duration, turn_series
 from runners.report.code import code_block, visible

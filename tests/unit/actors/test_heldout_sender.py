@@ -21,9 +21,10 @@ from bus.worker import Worker
 from configs.schema import RunConfig
 from core.clock import SystemClock
 from core.episodes.episode import Episode, Turn
+from core.episodes.heldout_figures import slim
 from core.evaluation.verdict import Verdict
 from core.flow.chain import GroupOutcome
-from core.record import heldout, reading
+from core.record import reading
 from core.run_folder import RunFolder
 from tests.simulation import quick_time
 
@@ -135,7 +136,7 @@ class Run:
         played = [episode(request, index, 0.25 + index) for index in range(request.size)]
         await self.bus.fact(
             facts.HELDOUT, group_id=request.group_id, version=self.version, seed=request.seed,
-            episodes=msgspec.to_builtins(heldout.slim(played)),
+            episodes=msgspec.to_builtins(slim(played)),
         )  # fmt: skip
 
     @contextlib.asynccontextmanager

@@ -3,9 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core.episodes.heldout_figures import HeldOutEpisode, HeldOutTurn
 from core.evaluation.verdict import Verdict
 from core.flow.heldout_rounds import HeldOutRounds, heldout_group
-from core.record.heldout import HeldOutEpisode, HeldOutTurn
 
 TASKS = ("a", "b", "c", "d", "e")
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from core.record.metrics import METRICS
+from core.episodes.metrics import METRICS
 from core.training.model import ModelError
 from core.training.settings import TrainerSettings
 from core.training.trainer import Trainer

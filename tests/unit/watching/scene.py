@@ -11,9 +11,10 @@ import msgspec
 from bus.messages import Beat, Ended, Fact, GroupOutcome, Step
 from core.columns import pack
 from core.episodes.episode import Episode, Turn, tombstone
+from core.episodes.heldout_figures import HeldOut
+from core.episodes.metrics import batch_metrics
 from core.evaluation.verdict import Verdict
 from core.record import heldout
-from core.record.metrics import batch_metrics
 from core.record.record import EPISODES, FACTS, STEPS, Record
 
 START = 1_750_000_000.0
@@ -227,7 +228,8 @@ def write_run(folder: Path, steps: int = 60, seed: int = 0, held_out_tasks: int 
         names = [f"{OPERATORS[n % len(OPERATORS)]}_{n}" for n in range(held_out_tasks)]
         episodes = [play.episode("", index, name, skill, version) for index, name in enumerate(names)]
         sources = {f"composed/{name}": source(name) for name in names}
-        heldout.HeldOut.of(episodes, version=version, step=version, sources=sources).save(folder / name)
+        made = HeldOut.of(episodes, version=version, step=version, sources=sources)
+        heldout.save(made, folder / name)
     config = {"run": {"name": "demo", "seed": seed, "steps": steps}, "sampler": {"max_staleness": 2, "group_size": 4},
               "learner": {"lr": 1e-4, "betas": [0.9, 0.999]}, "bus": {"url": "", "token": "s3cret"}}  # fmt: skip
     (folder / "config.json").write_bytes(msgspec.json.encode(config))

@@ -10,10 +10,11 @@ import pytest
 
 from core.columns import pack
 from core.episodes.episode import Episode, Turn, tombstone
+from core.episodes.heldout_figures import HeldOut
+from core.episodes.metrics import METRICS, batch_metrics, markdown
 from core.evaluation.verdict import Verdict
 from core.record import heldout
 from core.record.files import RecordError
-from core.record.metrics import METRICS, batch_metrics, markdown
 from core.training.metrics import MAXIMA, summary, sums_width
 
 REPOSITORY = Path(__file__).parents[3]
@@ -145,8 +146,8 @@ def test_what_is_in_the_table_is_reported() -> None:
 
 
 def test_held_out_files_keep_figures_and_kernels(tmp_path: Path) -> None:
-    made = heldout.HeldOut.of(BATCH, version=6, step=6, seed=3, sources={"t": "class Model: ..."})
-    made.save(tmp_path / heldout.AFTER)
+    made = HeldOut.of(BATCH, version=6, step=6, seed=3, sources={"t": "class Model: ..."})
+    heldout.save(made, tmp_path / heldout.AFTER)
     read = heldout.load(tmp_path / heldout.AFTER)
     assert read == made
     assert read is not None and (read.tasks, read.figures) == (1, batch_metrics(BATCH))

@@ -255,8 +255,8 @@ def markdown() -> str:
         [
             "# Metrics",
             "",
-            "Every figure that a run keeps, from the table in `core/record/metrics.py` (write this page anew with "
-            "`python -m core.record.metrics > docs/metrics.md`).",
+            "Every figure that a run keeps, from the table in `core/episodes/metrics.py` (write this page anew with "
+            "`python -m core.episodes.metrics > docs/metrics.md`).",
             "",
             "`step`: in the metrics of a step record (`record/steps.jsonl`, wandb). `held-out`: also in "
             "`heldout-before.json` and `heldout-after.json`. `beside`: of the held-out evaluations while the run "
