@@ -27,6 +27,7 @@ import structlog
 from actors.actor import Actor
 from actors.adapter_blobs import AdapterBlobs
 from actors.compute import MainThreadCalls
+from actors.learner_parts import collector_state, outgoing, trainer_settings
 from actors.learner_stages import Ahead, Beside, StageTimes
 from bus import facts
 from bus.broker import SequenceConflict
@@ -65,6 +66,8 @@ class Learner(Actor):
         self._stages = StageTimes(self.clock)
         self._ahead = Ahead(self._take_in)
         self._publishing, self._checkpointing = Beside(), Beside()
+        self._after_step: CollectorState | None = None
+        """Of the moment right after the latest step, while no checkpoint holds that step."""
 
     def _new_collector(self, state: CollectorState | None = None) -> Collector:
         sampler = self.config.sampler
@@ -94,6 +97,8 @@ class Learner(Actor):
             await self._checkpointing.free()
             if self._step >= self.config.run.steps:
                 await self._finish()
+            elif self._after_step is not None:
+                await self._keep()
         finally:
             reader.cancel()
             await self._publishing.end()
@@ -208,6 +213,7 @@ class Learner(Actor):
         metrics |= {"time/wait_s": 0.0} | self._stages.read() | {"time/learner_s": self.clock.monotonic() - started}
         await self._append(self._record("step", intake.outcomes, metrics))
         self._collector.consume(list(intake.outcomes))
+        self._after_step = self._collector.state()
         log.info("step", step=self._step, reward=metrics.get("reward/mean"), episodes=intake.trained)
         await self._publish_weights()
         if self._step % self.config.checkpoints.every_steps == 0 or self._step == self.config.run.steps:
@@ -286,10 +292,11 @@ class Learner(Actor):
         await self.bus.fact(facts.WEIGHTS_PUBLISHED, version=taken.version, seconds=seconds, bytes=manifest.bytes)
 
     async def _write_checkpoint(self) -> None:
-        """Take everything now, the collector's state too, and write it beside what follows."""
+        """Take the latest step, with the collector as it was right after it, and write it beside what follows."""
         started = self.clock.monotonic()
         await self._checkpointing.free()
-        state = self._collector.state()
+        state, self._after_step = self._after_step, None
+        assert state is not None
         taken = await self._compute.call(
             self._ranks.take_checkpoint,
             log_position=state.position,
@@ -318,8 +325,17 @@ class Learner(Actor):
         if any(step.incarnation > self._incarnation for _, step in standing):
             raise Fenced(f"{self.name}: another learner has taken over run {self.bus.run_id}")
 
-    async def _finish(self) -> None:
-        """The last checkpoint must stand before the run is called finished."""
+    async def _keep(self) -> None:
+        """An orderly stop costs no step that was trained, where there is somebody to commit them."""
+        try:
+            async with asyncio.timeout(self.grace_s / 2):
+                await self._write_checkpoint()
+                await self._checkpointing.free()
+                await self._committed()
+        except (TimeoutError, Fenced) as error:
+            log.warning("stopped without a checkpoint of the latest steps", step=self._step, why=str(error))
+
+    async def _committed(self) -> None:
         deadline = self.clock.monotonic() + COMMIT_TIMEOUT_S
         while not await asyncio.to_thread(store.step_folder(self.folder.checkpoints, self._step).is_dir):
             if self.clock.monotonic() > deadline:
@@ -327,6 +343,10 @@ class Learner(Actor):
                     f"{self.name} waited {COMMIT_TIMEOUT_S:.0f} s for the checkpointer to commit step {self._step}"
                 )
             await asyncio.sleep(0.2)
+
+    async def _finish(self) -> None:
+        """The last checkpoint must stand before the run is called finished."""
+        await self._committed()
         if not self._chain.finished:
             await self._append(self._record("finished", ()))
         await self.bus.fact(facts.FINISHED, step=self._step, version=self._step)
@@ -340,50 +360,3 @@ class Learner(Actor):
             "duplicate_episodes": float(self._collector.duplicates),
             "disk_free_gb": shutil.disk_usage(self.folder.root).free / 1e9,
         }
-
-
-def collector_state(extra: store.Extra) -> CollectorState:
-    """The collector as a checkpoint remembers it."""
-    state = msgspec.json.decode(extra.notes["collector"], type=CollectorState)
-    return msgspec.structs.replace(state, consumed=extra.consumed)
-
-
-def outgoing(config, trainer):
-    """Have `trainer` hand weights over as the config says, and answer with what does it. Raises ValueError or OSError
-    when this machine can't."""
-    import os
-    import socket
-
-    from core.weights.outgoing import Outgoing
-
-    weights = config.weights
-    if trainer.device.type != "cuda" and weights.transport != "adapter":
-        raise ValueError(
-            f"weights.transport = {weights.transport!r} needs a GPU, but the learner found none: set weights.transport "
-            f"= 'filesystem'"
-        )
-    beyond = config.bus.url or os.environ.get("NATS_URL")  # else the bus itself is on loopback
-    host = weights.host or (socket.gethostname() if beyond else "127.0.0.1")
-    trainer.outgoing = Outgoing(
-        weights.transport, device=trainer.device, host=host, ports=weights.ports, timeout_s=weights.apply_timeout_s
-    )
-    return trainer.outgoing
-
-
-def trainer_settings(config):
-    """The trainer's own settings from a run's config; a short run warms up over its first half at most."""
-    from core.training.settings import TrainerSettings
-
-    learner = config.learner.model_dump()
-    learner["warmup_steps"] = min(config.learner.warmup_steps, config.run.steps // 2)
-    fields = {
-        "model": config.model.path,
-        "revision": config.model.revision,
-        "dtype": config.model.dtype,
-        "seed": config.run.seed,
-        "temperature": config.rollout.temperature,
-        "constant_tokens": config.rollout.max_new_tokens,
-        "schedule_steps": config.run.steps,
-        "credit": config.episodes.credit,
-    }
-    return msgspec.convert({**fields, **learner}, TrainerSettings)

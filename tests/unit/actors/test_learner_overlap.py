@@ -9,8 +9,9 @@ from actors.learner import Fenced
 from bus import facts
 from bus.messages import Step
 from core.checkpoints import store
+from core.flow.chain import Chain
 from core.weights import filesystem
-from tests.unit.actors.learner_stage import LearnerStage, episode, healthy, turn
+from tests.unit.actors.learner_stage import GROUP, LearnerStage, episode, healthy, turn
 
 
 class Held:
@@ -167,5 +168,38 @@ def test_stage_times_are_told(tmp_path):
             for step in steps:
                 assert all(value >= 0 for name, value in step.metrics.items() if name.startswith("time/"))
                 assert step.metrics["step_s"] <= step.metrics["time/learner_s"]
+
+        stage.play(main)
+
+
+def test_an_orderly_stop_costs_no_step(tmp_path):
+    """Nor what was rejected after the latest step: the next learner finds and rejects it again."""
+    dull = [episode(5, i, turn(score=0.5, seed=500 + i)) for i in range(GROUP)]
+    sections = {"sampler": {"max_staleness": 3}, "learner": {"dynamic_sampling": True}}
+    with LearnerStage(tmp_path, **sections, checkpoints={"every_steps": 100}) as stage:
+
+        async def main():
+            async def rejected() -> bool:
+                return bool(await stage.records("rejected"))
+
+            async with stage.learner("first") as (_, work):
+                await stage.send(*[healthy(n) for n in range(4)])
+                await stage.steps(work, 2)
+                await stage.send(healthy(4), dull)
+                await stage.until(work, rejected)
+            assert [folder.name for folder in store.committed(stage.folder.checkpoints)] == ["step-000002"]
+            assert len(store.read_extra(store.step_folder(stage.folder.checkpoints, 2)).consumed_ids()) == 4
+
+            async with stage.learner("second") as (_, work):
+                await stage.send(healthy(6))
+                await stage.steps(work, 3)
+            chain = Chain(await stage.records("incarnation", "step", "rejected"))
+            assert [(r.incarnation, r.step) for r in chain.records if r.kind == "step"] == [(0, 1), (0, 2), (1, 3)]
+            assert chain.consumed == 7 and chain.rejected_groups() == 1
+
+            async with stage.learner("third"):
+                pass
+            kept = [folder.name for folder in store.committed(stage.folder.checkpoints)]
+            assert kept == ["step-000002", "step-000003"], "who trained nothing has nothing to keep"
 
         stage.play(main)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from actors.learner import trainer_settings
+from actors.learner_parts import trainer_settings
 from configs.schema import RunConfig
 from core.training.settings import TrainerSettings
 

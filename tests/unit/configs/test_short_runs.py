@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.learner import trainer_settings
+from actors.learner_parts import trainer_settings
 from configs.load import load
 
 RECIPES = [p for p in sorted((Path(__file__).parents[3] / "configs").glob("*.toml")) if "sft" not in p.stem]

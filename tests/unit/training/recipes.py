@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import torch
 
-from actors.learner import trainer_settings
+from actors.learner_parts import trainer_settings
 from configs.load import load
 from core.training.model import gather, scatter_into
 from tests.unit.training.conftest import make_samples

@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from actors.learner import trainer_settings
+from actors.learner_parts import trainer_settings
 from configs.load import ConfigError, load
 from configs.schema import Learner
 from core.training.settings import TrainerSettings
