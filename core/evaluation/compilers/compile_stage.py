@@ -5,6 +5,7 @@ into shared memory. The candidate is not imported: kernels are made from their r
 arguments can't be described to the compiler are skipped, never refused; what is recorded is compiled, no more.
 """
 
+import errno
 from typing import Any
 
 import msgspec
@@ -17,6 +18,9 @@ from core.evaluation.spawn import Outcome, Zygote
 from core.evaluation.walls import sandbox
 
 _MEMORY_MB = 4096
+TMP_MB = 256
+"""What the compiler may write: intermediate code and the cubin."""
+_NO_ROOM = f"[Errno {errno.ENOSPC}]"
 _SIGPROF = 27
 
 
@@ -83,7 +87,9 @@ class CompileStage:
             "target": list(self._target),
             "launch_cpu_s": share,
         }
-        limits = sandbox.Limits(memory_mb=_MEMORY_MB, wall_s=settings.compile_wall_s, allow_processes=True)
+        limits = sandbox.Limits(
+            memory_mb=_MEMORY_MB, wall_s=settings.compile_wall_s, tmp_mb=TMP_MB, allow_processes=True
+        )
         outcome = self.zygote.run(header, [], limits, settings.output_kb, result_mb=4)
         report = self._read(outcome, definitions, launches, share, lines)
         return msgspec.structs.replace(report, finding=_quoting(report.finding, lines))
@@ -125,6 +131,8 @@ class CompileStage:
             if answer.ended:
                 return CompileReport(finding=_crash(definitions, launch, target, answer.ended, outcome.output))
             if answer.error is not None:
+                if _NO_ROOM in answer.error.message:
+                    return CompileReport(finding=_too_much(definitions, launch, target))
                 return CompileReport(finding=self._refusal(answer.error, compiled.kernel, outcome.output, lines))
             if answer.skipped:
                 skipped.append(f"{compiled.kernel}: {answer.skipped}")
@@ -188,6 +196,14 @@ def _timeout(definitions: dict[str, KernelDefinition], launch: Launch, target: s
     text = f"{definition.name} did not compile within {limit_s:g} s for {target}"
     detail = f"{f'With {sizes}. ' if sizes else ''}Use smaller blocks or fewer unrolled iterations."
     return _fail("compile_timeout", text, detail, definition.line)
+
+
+def _too_much(definitions: dict[str, KernelDefinition], launch: Launch, target: str) -> Finding:
+    definition = definitions[launch.kernel]
+    sizes = _sizes(launch)
+    text = f"the code of {definition.name} for {target} takes more than {TMP_MB} MB"
+    detail = f"{f'With {sizes}. ' if sizes else ''}Use smaller blocks or fewer unrolled iterations."
+    return _fail("compile_error", text, detail, definition.line)
 
 
 def _crash(definitions: dict[str, KernelDefinition], launch: Launch, target: str, code: int, output: str) -> Finding:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from core.evaluation.compilers import compiler_text, ptxas, resources
+from core.evaluation.compilers import compile_stage, compiler_text, ptxas, resources
 from core.evaluation.compilers.compile_stage import CompileReport, CompileStage
 from core.evaluation.findings import feedback_text
 from core.evaluation.interpreter.kernel_describe import Describer
@@ -143,6 +143,18 @@ def test_compiling_too_long_names_the_block_sizes(nvidia: CompileStage) -> None:
     assert finding is not None and finding.category == "compile_timeout"
     assert "K = 64, M = 512, N = 512" in finding.detail
     assert dot(nvidia, 16, 16, 16).compiled, "the next candidate finds the stage healthy"
+
+
+def test_code_that_fills_the_compilers_disk_names_the_block_sizes(
+    compiling: Judge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compile_stage, "TMP_MB", 1)
+    stage = _stage(compiling, "cuda:90", 60.0)
+    finding = dot(stage, 256, 256, 256, num_warps=8).finding
+    assert finding is not None and finding.category == "compile_error"
+    assert finding.headline.endswith("for cuda:90 takes more than 1 MB") and "K = 256, M = 256" in finding.detail
+    monkeypatch.undo()
+    assert dot(stage, 16, 16, 16).compiled, "the next candidate finds the stage healthy"
 
 
 def test_one_launch_leaves_time_for_the_others(compiling: Judge) -> None:
