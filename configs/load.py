@@ -18,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 from configs.schema import RunConfig, SftConfig
 
 T = TypeVar("T", bound=BaseModel)
+_HERE = Path(__file__).resolve().parent
 
 
 class ConfigError(ValueError):
@@ -67,6 +68,7 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
         raise ConfigError(f"{path} is a folder; name a .toml file") from None
     except (tomllib.TOMLDecodeError, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not valid {'JSON' if path.suffix == '.json' else 'TOML'}: {error}") from None
+    _shipped(path, values)
     base = values.pop("extends", None)
     if base is None:
         return values
@@ -75,10 +77,22 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     return _merge(_read(path.parent / base, (*seen, path.resolve())), values)
 
 
+def _shipped(path: Path, values: dict[str, Any]) -> None:
+    """The recipes that come with the code name their policy as it is seen from the code's folder; from elsewhere, or
+    extended by a recipe elsewhere, it is found there too."""
+    model = values.get("model")
+    named = model.get("path") if isinstance(model, dict) else None
+    if path.resolve().parent != _HERE or not isinstance(named, str) or Path(named).exists():
+        return
+    if (_HERE.parent / named).is_dir():
+        model["path"] = str(_HERE.parent / named)
+
+
 def _nearby(path: Path) -> str:
-    known = sorted(p.name for p in Path(__file__).parent.glob("*.toml"))
+    known = sorted(p.name for p in _HERE.glob("*.toml"))
     near = difflib.get_close_matches(path.name, known, 1, 0.5)
-    return f"; did you mean configs/{near[0]}?" if near else f"; recipes here: {', '.join(known)}"
+    folder = Path("configs") if Path("configs").resolve() == _HERE else _HERE
+    return f"; did you mean {folder / near[0]}?" if near else f"; recipes here: {', '.join(known)}"
 
 
 def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

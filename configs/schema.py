@@ -23,7 +23,7 @@ class Run(Section):
     """Where run folders are made; this run's is folder/name."""
     seed: int = 0
     """Every draw of the run is derived from it."""
-    steps: int = Field(default=100, ge=1)
+    steps: int = Field(default=100, ge=1, le=10**9)
     """Optimizer updates until the run is finished."""
 
 

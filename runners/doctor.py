@@ -13,6 +13,8 @@ from functools import partial
 from importlib import metadata
 from typing import Any, NamedTuple
 
+from runners.demo import RECIPE
+
 
 class Finding(NamedTuple):
     """`ok` None means: worth knowing, needed by nothing here."""
@@ -25,7 +27,7 @@ class Finding(NamedTuple):
 
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("doctor", help="check this machine, and say what to do about each failure")
-    parser.add_argument("--config", default="configs/demo.toml", help="the recipe that should run here")
+    parser.add_argument("--config", default=str(RECIPE), help="the recipe that should run here (default: the demo's)")
     parser.set_defaults(run=run)
 
 

@@ -28,7 +28,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     )
     parser.add_argument("--config", required=True, type=Path, help="recipe: tasks, prompts, sampling, judge, reward")
     parser.add_argument("--model", default="", help="policy to measure (default: the recipe's model.path)")
-    parser.add_argument("--tasks", type=int, default=0, metavar="N", help="only the first N held-out tasks")
+    parser.add_argument("--tasks", type=int, metavar="N", help="only the first N held-out tasks (default: all)")
     parser.add_argument("--samples", type=int, default=1, metavar="N", help="episodes of each task (default 1)")
     parser.add_argument("--seed", type=int, default=0, help="of the sampling (default 0)")
     parser.add_argument("--version", type=int, default=0, help="policy version to note in the file (default 0)")
@@ -50,8 +50,9 @@ def run(args: argparse.Namespace) -> int:
     from runners.preflight import check_engine, check_model, check_output, tasks_of
     from runners.usage import UsageError
 
-    if args.tasks < 0 or args.samples < 1:
-        raise UsageError(f"--tasks {args.tasks} and --samples {args.samples}: wanted at least 0 and 1")
+    for option, count in (("--tasks", args.tasks), ("--samples", args.samples)):
+        if count is not None and count < 1:
+            raise UsageError(f"{option} {count}: wanted at least 1")
     check_output(str(args.out or ""), "--out")
     config = load(args.config, [*args.overrides, *([f"model.path={args.model!r}"] if args.model else [])])
     check_model(config, str(args.config))
@@ -63,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(str(error)) from None
     tasks = tasks_of(config, "heldout")
     heldout = asyncio.run(
-        measure(config, tasks[: args.tasks or None], samples_per_task=args.samples, seed=args.seed, step=args.version)
+        measure(config, tasks[: args.tasks], samples_per_task=args.samples, seed=args.seed, step=args.version)
     )
     for name, value in heldout.figures.items():
         print(f"{name:32} {value:.4g}")

@@ -28,6 +28,10 @@ def check_rest(config: RunConfig, config_path: str) -> None:
     check_judge(config)
     check_learner(config)
     check_cards(config)
+    if config.bus.url:
+        from bus.connection import check_url
+
+        check_url(config.bus.url)
     for name in ("port", "monitor_port"):
         check_port(getattr(config.bus, name), f"bus.{name}")
 
@@ -122,6 +126,19 @@ def check_output(path: str, option: str) -> None:
     """A file that is to be written at the end must be writable now."""
     if path and (Path(path).is_dir() or not Path(path).absolute().parent.is_dir()):
         raise UsageError(f"{option} {path}: wanted a file in a folder that exists")
+    if path:
+        check_writable(Path(path).absolute().parent, f"{option} {path}")
+
+
+def check_writable(folder: Path, what: str) -> None:
+    """A folder in which files are made later, whole under another name first."""
+    import tempfile
+
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UsageError(f"{what}: nothing can be written in {folder}: {error.strerror}") from None
 
 
 def check_run_folder(folder: Path) -> None:

@@ -9,7 +9,8 @@ from configs.load import ConfigError, load, load_sft
 from configs.schema import RunConfig
 from core.evaluation.settings import JudgeSettings
 
-RECIPES = sorted((Path(__file__).parents[3] / "configs").glob("*.toml"))
+CONFIGS = Path(__file__).resolve().parents[3] / "configs"
+RECIPES = sorted(CONFIGS.glob("*.toml"))
 
 
 def write(folder, text, name="run.toml"):
@@ -179,3 +180,21 @@ def test_no_number_of_a_config_may_be_beyond_all_bounds(name, value):
 def test_a_target_that_no_kernel_is_compiled_for_is_refused(target):
     with pytest.raises(ConfigError, match=r"target .*wanted cuda:"):
         load("configs/demo.toml", [f"judge.target={target}"])
+
+
+def test_shipped_recipes_find_their_policy_from_anywhere(tmp_path, monkeypatch):
+    """As they are, and extended by a recipe elsewhere; what that one names is its own affair."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.toml").write_text(f'extends = "{CONFIGS}/demo.toml"\n[run]\nsteps = 3\n')
+    (tmp_path / "other.toml").write_text('extends = "mine.toml"\n[model]\npath = "configs/policies/demo"\n')
+    for path in (CONFIGS / "demo.toml", "mine.toml"):
+        assert load(path).model.path == str(CONFIGS / "policies" / "demo")
+    assert load("other.toml").model.path == "configs/policies/demo"
+    monkeypatch.chdir(CONFIGS.parent)
+    assert load("configs/demo.toml").model.path == "configs/policies/demo", "one run, one config, wherever it began"
+
+
+def test_a_recipe_that_is_there_but_not_here_is_named_whole(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=rf"did you mean {CONFIGS}/demo.toml"):
+        load("configs/demo.toml")
