@@ -50,6 +50,10 @@ class Unreachable(BusError):
     """No server answered when connecting, or it refused the token."""
 
 
+class NoConnection(TimeoutError):
+    """The server could not be reached for as long as a call may take; it may be back for the next one."""
+
+
 class ConnectionLost(BusError):
     """The connection is over for good: closed here, or by the server. The process is expected to end."""
 

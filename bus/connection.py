@@ -24,7 +24,7 @@ import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from bus.broker import BusError, ConnectionLost, Missing, Unreachable
+from bus.broker import BusError, ConnectionLost, Missing, NoConnection, Unreachable
 
 log = structlog.get_logger(__name__)
 
@@ -142,7 +142,7 @@ class Connection:
         nobody_until = 0.0
         while True:
             if not await self.wait_up(deadline):
-                raise TimeoutError(f"no connection to {self._url}: {what}")
+                raise NoConnection(f"no connection to {self._url}: {what}")
             try:
                 answers = await self.ask(subject, data, is_last, deadline=deadline, headers=headers)
             except _Lost:

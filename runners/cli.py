@@ -73,6 +73,9 @@ def main(argv: list[str] | None = None) -> int:
         if is_users_fault(cause):
             print(f"kernelmill {args.command}: {cause}", file=sys.stderr)
             return 2
+        if type(cause).__name__ == "NoConnection":  # an outage, not a bug: whoever supervises this may try again
+            print(f"kernelmill {args.command}: {cause}: is the broker gone?", file=sys.stderr)
+            return 1
         from runners.packages import explained
 
         if broken := explained(cause):

@@ -277,3 +277,18 @@ def test_cards_that_this_machine_lacks(tmp_path):
     done = kernelmill("up", recipe(tmp_path), "rollout.cards=[99]")
     refused(done, "rollout.cards = [99] names card 99, but this machine shows ")
     assert not (tmp_path / "runs").exists()
+
+
+def test_an_outage_is_told_in_a_line_and_is_no_bug(monkeypatch, capsys):
+    """Of an actor that leaves while its broker is gone. Code 2 would end a supervised run."""
+    from bus.broker import NoConnection
+    from runners import cli, ledger
+
+    def run(_):
+        raise ExceptionGroup("all", [NoConnection("no connection to nats://x:1: storing 3 bytes")])
+
+    monkeypatch.setattr(ledger, "run", run)
+    assert cli.main(["ledger", "x"]) == 1
+    assert capsys.readouterr().err == (
+        "kernelmill ledger: no connection to nats://x:1: storing 3 bytes: is the broker gone?\n"
+    )
