@@ -157,6 +157,17 @@ def _unevenly(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor | flo
     return factors
 
 
+def _with_peaks(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """With the few largest and smallest values at five to nine at least: what is clamped, or overflows, shows there,
+    and among the few hundred values of a small size there may be none by chance."""
+    flat = x.flatten()
+    count = max(1, flat.numel() // 512)
+    for sign in (1.0, -1.0):
+        at = (sign * flat).topk(count).indices
+        flat[at] = sign * torch.maximum(sign * flat[at], 5.0 + 4.0 * torch.rand(count, generator=generator))
+    return flat.view(x.shape)
+
+
 def transformed(inputs: Any, kind: str, generator: torch.Generator) -> Any:
     """Other values in the same shapes and memory layout, all tensors in new memory where they changed."""
     if kind == "plain":
@@ -174,6 +185,7 @@ def transformed(inputs: Any, kind: str, generator: torch.Generator) -> Any:
         noise = torch.randn(x.shape, generator=generator)
         if kind.startswith("wide"):
             new = (noise * (1.5 + 1.5 * scale) + (shift - 0.5)) * _unevenly(x, generator)
+            new = _with_peaks(new, generator)
         elif kind.startswith("narrow"):
             new = noise * (0.05 + 0.2 * scale) + (shift - 0.5)
         elif kind == "mixed":
