@@ -82,9 +82,8 @@ def _left_out(episode: Episode, samples: Sequence[Sample], oldest_allowed: int) 
     oldest = episode.oldest_version
     if oldest is not None and oldest < oldest_allowed:
         return "stale"
-    if len({turn.index for turn in episode.turns}) < len(
-        episode.turns
-    ):  # samples have the episode's role, not a turn's
+    # Samples have the episode's role, not a turn's.
+    if len({turn.index for turn in episode.turns}) < len(episode.turns):
         return "turn_twice"
     if samples:
         return None

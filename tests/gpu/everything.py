@@ -64,7 +64,7 @@ JOBS: dict[str, Job] = {
 
 
 async def fit(cards: int) -> str:
-    """Why a judge can't work here, or fails right kernels (core.evaluation.proof), its GPU tier on one of the cards
+    """Why a judge can't work here, or fails right kernels (core.evaluation.proof), its GPU tier on every card
     included; empty where it does neither."""
     pool = JudgePool(JudgeSettings(speed="none", device_class="gpu" if cards else "cpu"), workers=max(1, cards))
     try:

@@ -192,18 +192,20 @@ def _sizes(launch: Launch) -> str:
 
 def _timeout(definitions: dict[str, KernelDefinition], launch: Launch, target: str, limit_s: float) -> Finding:
     definition = definitions[launch.kernel]
-    sizes = _sizes(launch)
     text = f"{definition.name} did not compile within {limit_s:g} s for {target}"
-    detail = f"{f'With {sizes}. ' if sizes else ''}Use smaller blocks or fewer unrolled iterations."
-    return _fail("compile_timeout", text, detail, definition.line)
+    return _fail("compile_timeout", text, _smaller(launch), definition.line)
 
 
 def _too_much(definitions: dict[str, KernelDefinition], launch: Launch, target: str) -> Finding:
     definition = definitions[launch.kernel]
-    sizes = _sizes(launch)
     text = f"the code of {definition.name} for {target} takes more than {TMP_MB} MB"
-    detail = f"{f'With {sizes}. ' if sizes else ''}Use smaller blocks or fewer unrolled iterations."
-    return _fail("compile_error", text, detail, definition.line)
+    return _fail("compile_error", text, _smaller(launch), definition.line)
+
+
+def _smaller(launch: Launch) -> str:
+    """What to do where compiling takes too much."""
+    sizes = _sizes(launch)
+    return f"{f'With {sizes}. ' if sizes else ''}Use smaller blocks or fewer unrolled iterations."
 
 
 def _crash(definitions: dict[str, KernelDefinition], launch: Launch, target: str, code: int, output: str) -> Finding:
