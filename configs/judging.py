@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from configs.section import Section
-from core.evaluation.settings import MAX_DRAWS, MAX_WALL_S, identity, parse_target
+from core.evaluation.settings import MAX_DRAWS, MAX_WALL_S, MIN_WALL_S, identity, parse_target
 
 
 class Judge(Section):
@@ -25,9 +25,9 @@ class Judge(Section):
     target: str = ""
     """Cross-compile for this GPU as well, e.g. `cuda:90` or `hip:gfx942`; empty skips the stage."""
     speed: Literal["none", "modelled", "measured"] = "modelled"
-    wall_s: float = Field(default=20.0, gt=0, lt=MAX_WALL_S)
+    wall_s: float = Field(default=20.0, ge=MIN_WALL_S, lt=MAX_WALL_S)
     """Time for one candidate, imports apart."""
-    compile_wall_s: float = Field(default=20.0, gt=0, lt=MAX_WALL_S)
+    compile_wall_s: float = Field(default=20.0, ge=MIN_WALL_S, lt=MAX_WALL_S)
     memory_mb: int = Field(default=2048, ge=256)
     output_kb: int = Field(default=64, ge=1)
     """What a candidate may print before it is cut off."""
@@ -37,7 +37,7 @@ class Judge(Section):
     """Tries again after trouble on our side, before the verdict is `infra`."""
     gpu_profile: Literal["small", "full"] = "full"
     """Sizes that the GPU tier judges and times, after the CPU tier."""
-    gpu_wall_s: float = Field(default=60.0, gt=0, lt=MAX_WALL_S)
+    gpu_wall_s: float = Field(default=60.0, ge=MIN_WALL_S, lt=MAX_WALL_S)
     """Time for one candidate on the GPU, compilation and everything."""
     gpu_memory_mb: int = Field(default=16384, ge=1024)
     """Host memory of a candidate's process that holds a GPU."""

@@ -9,7 +9,7 @@ are read as TOML values (`learner.lr=1e-5`, `run.name=test`: bare words are stri
 import difflib
 import json
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -18,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 from configs.schema import RunConfig, SftConfig
 
 T = TypeVar("T", bound=BaseModel)
+FAULTS_TOLD = 4
 _HERE = Path(__file__).resolve().parent
 
 
@@ -39,16 +40,24 @@ def _load(kind: type[T], path: str | Path, overrides: Sequence[str]) -> T:
     values = _read(Path(path), seen=())
     for text in overrides:
         _override(values, text)
-    _refuse_unknown(kind, values, "", str(path))
+    if unknown := list(_unknown(kind, values, "")):
+        raise ConfigError(f"{path}: unknown key {_some(unknown)}")
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])  # none where several keys do not fit together
-        message = first["msg"].removeprefix("Value error, ")
-        got = "" if first["type"] in ("missing", "value_error") else f", got {first['input']!r}"
-        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        raise ConfigError(f"{path}: {f'{where}: ' if where else ''}{message}{got}{more}") from None
+        raise ConfigError(f"{path}: {_some([_in_words(one) for one in error.errors()])}") from None
+
+
+def _in_words(error: Any) -> str:
+    where = ".".join(str(part) for part in error["loc"])  # none where several keys do not fit together
+    got = "" if error["type"] in ("missing", "value_error") else f", got {error['input']!r}"
+    return f"{f'{where}: ' if where else ''}{error['msg'].removeprefix('Value error, ')}{got}"
+
+
+def _some(faults: list[str]) -> str:
+    """All that is wrong, in one line of a length that is still read."""
+    more = f" (and {len(faults) - FAULTS_TOLD} more)" if len(faults) > FAULTS_TOLD else ""
+    return "; also ".join(faults[:FAULTS_TOLD]).replace("?; also", "? Also") + more
 
 
 def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
@@ -123,8 +132,8 @@ def _override(values: dict[str, Any], text: str) -> None:
     place[key] = value
 
 
-def _refuse_unknown(kind: type[BaseModel], values: dict[str, Any], prefix: str, path: str) -> None:
-    """Refuse keys that no section has, naming the nearest one: pydantic alone would only say 'extra'."""
+def _unknown(kind: type[BaseModel], values: dict[str, Any], prefix: str) -> Iterator[str]:
+    """Keys that no section has, each with the nearest one: pydantic alone would only say 'extra'."""
     fields = kind.model_fields
     for key, value in values.items():
         if key not in fields:
@@ -136,15 +145,16 @@ def _refuse_unknown(kind: type[BaseModel], values: dict[str, Any], prefix: str, 
                 hint = f"; did you mean {elsewhere[0]}?"
             else:
                 hint = f"; known here: {', '.join(sorted(fields))}"
-            raise ConfigError(f"{path}: unknown key {prefix}{key}{hint}")
+            yield f"{prefix}{key}{hint}"
+            continue
         inner = fields[key].annotation
         if isinstance(inner, type) and issubclass(inner, BaseModel) and isinstance(value, dict):
-            _refuse_unknown(inner, value, f"{prefix}{key}.", path)
+            yield from _unknown(inner, value, f"{prefix}{key}.")
         elif isinstance(value, list):
             element = next((a for a in get_args(inner) if isinstance(a, type) and issubclass(a, BaseModel)), None)
             for i, item in enumerate(value):
                 if element is not None and isinstance(item, dict):
-                    _refuse_unknown(element, item, f"{prefix}{key}[{i}].", path)
+                    yield from _unknown(element, item, f"{prefix}{key}[{i}].")
 
 
 def _all_keys(kind: type[BaseModel], prefix: str = "") -> list[str]:

@@ -209,6 +209,11 @@ class RunConfig(Section):
             raise ValueError(
                 f"judge.device_class = {self.judge.device_class!r} measures: set judge.speed = 'measured', or 'none'"
             )
+        if self.tasks.backend == "cuda" and self.judge.target.startswith("hip"):
+            raise ValueError(
+                f"tasks.backend = 'cuda' is compiled by nvcc, but judge.target = {self.judge.target!r}: set one "
+                f"like cuda:90, or backend = 'triton'"
+            )
         if self.learner.baseline != "none" and self.sampler.group_size < 2:
             raise ValueError(
                 f"learner.baseline = {self.learner.baseline!r} compares within a group, but sampler.group_size = "

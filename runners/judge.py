@@ -58,6 +58,8 @@ def run(args: argparse.Namespace) -> int:
     from core.tasks.task import Task
 
     settings = judge_options.settings(args, args.profile)
+    if args.backend == "cuda" and args.target.startswith("hip"):
+        raise UsageError(f"--backend cuda is compiled by nvcc, but --target {args.target}: give one like cuda:90")
     task = Task(
         task_id=f"file/{args.task.stem}",
         name=args.task.stem,

@@ -9,7 +9,13 @@ from runners.usage import UsageError
 if TYPE_CHECKING:
     from core.evaluation.settings import JudgeSettings
 
-_OPTIONS = {"draws": "--draws", "target": "--target", "wall_s": "--wall", "gpu_wall_s": "--gpu-wall"}
+_OPTIONS = {
+    "draws": "--draws",
+    "target": "--target",
+    "wall_s": "--wall",
+    "gpu_profile": "--gpu-profile",
+    "gpu_wall_s": "--gpu-wall",
+}
 _SETTING = re.compile(rf"^({'|'.join(_OPTIONS)})\b(?: =)?")
 
 
@@ -28,15 +34,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gpu", action="store_true", help="go on to this machine's GPU: right at full size, and measured"
     )
-    parser.add_argument(
-        "--gpu-profile", default="full", choices=("small", "full"), help="sizes on the GPU (default full)"
-    )
+    parser.add_argument("--gpu-profile", choices=("small", "full"), help="with --gpu: sizes there (default full)")
     parser.add_argument(
         "--gpu-wall",
         type=float,
-        default=60.0,
         metavar="SECONDS",
-        help="seconds for a candidate there, compilation and everything (default 60)",
+        help="with --gpu: seconds for a candidate there, compilation and everything (default 60)",
     )
 
 
@@ -44,6 +47,10 @@ def settings(args: argparse.Namespace, profile: str = "cpu") -> "JudgeSettings":
     """Raises UsageError that names the option."""
     from core.evaluation.settings import JudgeSettings
 
+    asked = {"gpu_profile": args.gpu_profile, "gpu_wall_s": args.gpu_wall}
+    of_gpu = {name: value for name, value in asked.items() if value is not None}
+    if of_gpu and not args.gpu:
+        raise UsageError(f"{_OPTIONS[next(iter(of_gpu))]} is of the GPU tier: add --gpu, or leave it out")
     try:
         return JudgeSettings(
             profile=profile,  # type: ignore[arg-type]
@@ -52,8 +59,7 @@ def settings(args: argparse.Namespace, profile: str = "cpu") -> "JudgeSettings":
             wall_s=args.wall,
             isolation=args.isolation,
             **({"device_class": "gpu", "speed": "measured"} if args.gpu else {}),
-            gpu_profile=args.gpu_profile,
-            gpu_wall_s=args.gpu_wall,
+            **of_gpu,
         )
     except ValueError as error:
         raise UsageError(in_options(str(error))) from None

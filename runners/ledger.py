@@ -28,7 +28,8 @@ def run(args: argparse.Namespace) -> int:
     from core.record.files import RecordError
 
     try:
-        ledger = reading.ledger(reading.run_folder(args.run_folder))
+        folder = reading.run_folder(args.run_folder)
+        ledger, torn = reading.ledger(folder), reading.torn(folder)
     except RecordError as error:
         print(f"kernelmill ledger: {error}", file=sys.stderr)
         return 2
@@ -46,5 +47,7 @@ def run(args: argparse.Namespace) -> int:
             print(f"problem   {problem}")
         if len(ledger.problems) > SHOWN:
             print(f"          … and {len(ledger.problems) - SHOWN} more; all with --json")
+        for name, size in torn.items():
+            print(f"torn      record/{name} ends in {size} bytes of a record that was not written to its end; left out")
         print("balanced" if ledger.balanced else "NOT balanced")
     return 0 if ledger.balanced else 1

@@ -313,12 +313,14 @@ class View:
             self._live.stop()
 
     def feed(self, event: Mapping[str, Any], now: float) -> None:
-        """Take an event in; without a terminal, print the line that it is worth."""
+        """Take an event in; without a terminal, print the line that it is worth, once in the life of a run."""
         state, errors = self.state, list(self.state.errors)
         state.feed(event)
         if self._live is not None:
             return
         kind = event.get("type")
+        if kind in ("step", "fact") and state.before(event):
+            return
         if kind == "step" and event.get("kind") == "step":
             self._say(plain_line(state, now))
         elif kind == "fact" and event.get("kind") == "evaluated":

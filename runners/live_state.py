@@ -127,14 +127,19 @@ class LiveState:
         return ({"episodes": int(sum(gauges))} if gauges else {}) | self.queues
 
     def left_s(self, now: float) -> float | None:
-        """Time to the last step, by the median of the last steps' durations; None before there are two."""
+        """Time to the last step, by the median of the last steps' durations since the learner began; None before
+        there are two."""
         if self.finished:
             return 0.0
-        ats = [at for _, at, _ in self.steps[-2 * MEAN_STEPS :]]
+        ats = [at for number, at, _ in self.steps[-2 * MEAN_STEPS :] if number > self.base_step]
         if len(ats) < 2 or not self.steps_total:
             return None
         a_step = median(later - earlier for earlier, later in pairwise(ats))
         return max(0.0, (self.steps_total - self.done) * a_step - (now - ats[-1]))
+
+    def before(self, event: Mapping[str, Any]) -> bool:
+        """Whether it happened before the run was taken up here: what a resumed run's record tells of its past."""
+        return self.started_at is not None and 0 < event.get("at", 0.0) < self.started_at
 
     def _on_run(self, event: Mapping[str, Any]) -> None:
         self.name = event.get("name", self.name)

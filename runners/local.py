@@ -44,17 +44,7 @@ class LocalRun:
     def prepare(self) -> None:
         """Make or recognise the run folder. Raises ConfigError when it holds another run."""
         root = self.folder.root
-        if self.folder.config.exists():
-            from actors.agreement import differences
-
-            standing = RunConfig.model_validate_json(self.folder.config.read_text())
-            found = differences(self.config.identity(), standing.identity())
-            if found:
-                where, here, there = found[0]
-                raise ConfigError(
-                    f"{root} holds a run with another config: {where} is {there} there and {here} here; "
-                    "choose another run.name, or remove that folder"
-                )
+        refuse_another_run(self.folder, self.config)
         from actors.agreement import without_token
 
         for path in (root, self.folder.logs, self.folder.checkpoints, self.folder.weights, self.folder.record):
@@ -142,6 +132,22 @@ class LocalRun:
             await asyncio.to_thread(self._server.stop)
         with contextlib.suppress(FileNotFoundError):
             self.folder.bus.unlink()
+
+
+def refuse_another_run(folder: RunFolder, config: RunConfig) -> None:
+    """Raises ConfigError when the folder holds a run that is not this one."""
+    if not folder.config.exists():
+        return
+    from actors.agreement import differences
+
+    standing = RunConfig.model_validate_json(folder.config.read_text())
+    if found := differences(config.identity(), standing.identity()):
+        where, here, there = found[0]
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        raise ConfigError(
+            f"{folder.root} holds a run with another config: {where} is {there} there and {here} here{more}; "
+            "choose another run.name, or remove that folder"
+        )
 
 
 def write_private(path: Path, value: dict[str, Any]) -> None:

@@ -35,10 +35,11 @@ def run_config(config: Any, note: str = "") -> int:
     import asyncio
 
     from core.run_folder import RunFolder
-    from runners.local import refuse_second_supervisor
+    from runners.local import refuse_another_run, refuse_second_supervisor
     from runners.supervise import supervise
 
     folder = RunFolder(Path(config.run.folder) / config.run.name)
+    refuse_another_run(folder, config)
     if (done := finished_at(folder)) >= config.run.steps:
         print(
             f"run {config.run.name!r} is finished at step {done}: raise run.steps to go on, or choose another run.name"

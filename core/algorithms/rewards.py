@@ -5,7 +5,11 @@ from torch import Tensor
 
 REASONS = ("no_member", "singleton", "all_equal", "mean_too_low", "mean_too_high")
 """Why a group is dropped: every member was masked out; one is left, which has nothing to be compared with; all returns
-are exactly equal, so that all advantages are 0; its mean return is outside the range that was asked for."""
+are equal but for rounding, so that all advantages are 0 or noise; its mean return is outside the range asked for."""
+
+
+ROUNDING = 1e-9
+"""Returns nearer than this share of the largest (or of 1) are equal: no reward is meant that finely."""
 
 
 def overlong_penalty(lengths: Tensor, *, max_tokens: int, buffer_tokens: int, factor: float = 1.0) -> Tensor:
@@ -96,7 +100,8 @@ def _reason(values: list[float], mean_bounds: tuple[float, float] | None) -> str
         return "no_member"
     if len(values) == 1:
         return "singleton"
-    if min(values) == max(values):
+    low, high = min(values), max(values)
+    if high - low <= ROUNDING * max(1.0, abs(low), abs(high)):
         return "all_equal"
     if mean_bounds is None:
         return None

@@ -19,6 +19,8 @@ class DrawFrame(msgspec.Struct, kw_only=True):
     changed_inputs: list[int] = []
     changed_state: list[str] = []
     launches: int = 0
+    empty: str = ""
+    """A launch whose grid had no programs, in words."""
     operators: dict[str, list[int]] = {}
     scalars_read: int = 0
 

@@ -12,6 +12,8 @@ import msgspec
 Isolation = Literal["auto", "namespaces", "basic"]
 Baseline = Literal["eager", "compile", "max-autotune"]
 MAX_DRAWS = 64
+MIN_WALL_S = 1.0
+"""In less no right kernel ends either, and the policy would be told of a loop that does not end."""
 MAX_WALL_S = 1e6
 
 
@@ -59,8 +61,8 @@ class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True):
         if self.draws > MAX_DRAWS:
             raise ValueError(f"draws = {self.draws}: at most {MAX_DRAWS}, all of a candidate's are in memory at once")
         for name in ("wall_s", "compile_wall_s", "gpu_wall_s"):
-            if not 0 < getattr(self, name) < MAX_WALL_S:
-                raise ValueError(f"{name} = {getattr(self, name)}: wanted seconds above 0 and below {MAX_WALL_S:.0f}")
+            if not MIN_WALL_S <= (value := getattr(self, name)) < MAX_WALL_S:
+                raise ValueError(f"{name} = {value}: wanted seconds, {MIN_WALL_S:.0f} to {MAX_WALL_S:.0f}")
         if self.speed == "measured" and not self.on_gpu:
             raise ValueError("speed = 'measured' needs a GPU: set device_class (h100, or gpu), or speed = 'modelled'")
         if self.speed == "modelled" and self.on_gpu:

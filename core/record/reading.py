@@ -122,6 +122,21 @@ def ledger(run: str | Path) -> Ledger:
     return settle(admissions(run), chain, ends(run))
 
 
+def torn(run: str | Path) -> dict[str, int]:
+    """{file name: bytes after its last whole record}, of the files that end in a piece of one: a writer was killed in
+    the middle (or is writing now). What was cut off is in its stream still and comes again with the next recorder."""
+    found: dict[str, int] = {}
+    for stream in FILES:
+        path = _path(run, stream)
+        if path.exists():
+            whole = 0
+            for _, whole in files.maps(path) if stream == EPISODES else files.lines(path):  # noqa: B007
+                pass
+            if (rest := path.stat().st_size - whole) > 0:
+                found[path.name] = rest
+    return found
+
+
 def _path(run: str | Path, stream: str) -> Path:
     return Path(run) / "record" / FILES[stream]
 

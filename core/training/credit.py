@@ -121,8 +121,8 @@ def sample_advantages(
 
 
 def uniform_groups(samples: Sequence[Sample], settings: TrainerSettings) -> dict[str, str]:
-    """{group id: reason} of the groups that teach nothing, since all their advantages are 0: for `dynamic_sampling`.
-    The reason (`core.algorithms.rewards.REASONS`) is that of the first comparison in the group."""
+    """{group id: reason} of the groups that teach nothing, since all their advantages are 0 or rounding: for
+    `dynamic_sampling`. The reason (`core.algorithms.rewards.REASONS`) is that of the first comparison in the group."""
     returns, firsts = shaped_returns(samples, settings), list(_units(samples, settings).values())
     keys = index_by_key([compared(samples[i], settings) for i in firsts])
     count = int(keys.max()) + 1 if firsts else 0

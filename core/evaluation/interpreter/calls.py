@@ -112,6 +112,7 @@ class Calls:
         before = [values.raw_bytes(tensor) for tensor in tensors]
         refs = executor.operators.answer(inputs)
         launched, snapshot = executor.launched, None
+        executor.empty = ""
         if index == self._job["ghost"]:
             snapshot, executor.log = executor.storages.copy(), []
         self._phase("forward", index)
@@ -131,6 +132,7 @@ class Calls:
             ],
             "changed_state": self._changed_parameters(draw),
             "launches": executor.launched - launched,
+            "empty": executor.empty,
             "operators": counts.operators,
             "scalars_read": counts.scalars_read,
         }

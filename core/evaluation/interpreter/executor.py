@@ -85,6 +85,8 @@ class Executor:
         self.log: list[list[Any]] | None = None
         """Messages of the call that will be replayed, with what they produced."""
         self.launched = 0
+        self.empty = ""
+        """The latest launch whose grid had no programs, in words."""
         self.memory = LaunchMemory()
         self._unused: list[int] = []
         """Storages that the host has no tensor of any more: the output of a call is among them, so they go later."""
@@ -157,6 +159,8 @@ class Executor:
                 for argument, value in arguments.items()
             }
             written = self.memory.execute(key, kernel, encoded, plain, grid)
+            if 0 in grid:
+                self.empty = f"{name} at line {line} with grid ({', '.join(map(str, grid))})"
         except Exception as error:  # a kernel may raise anything
             raise KernelFailed(self._describe(error, name, line)) from error
         if self.log is not None:

@@ -3,7 +3,7 @@
 id: B1
 tier: cpu
 task: product_and_curve
-expect: torch_fallback
+expect: torch_fallback, wrong_value
 """
 # ruff: noqa
 

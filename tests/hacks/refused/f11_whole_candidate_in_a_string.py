@@ -3,7 +3,7 @@
 id: F11
 tier: cpu
 task: softmax
-expect: tampering, torch_fallback, decoy_kernel, no_kernel, runtime_error, import_error, wrong_value, crash
+expect: tampering, torch_fallback, decoy_kernel, no_kernel, runtime_error, import_error, wrong_value, non_finite, crash
 """
 # ruff: noqa
 

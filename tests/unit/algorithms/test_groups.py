@@ -112,6 +112,14 @@ def test_dynamic_sampling_names_its_reasons():
         dynamic_sampling(returns, group, 7)
 
 
+@pytest.mark.parametrize("value", [0.0, 0.3, -0.3, 1e6])
+def test_rounding_is_nothing_to_learn_from(value):
+    near = torch.tensor([value, value + 1e-12 * max(1.0, abs(value))] * 2, dtype=torch.float64)
+    group = torch.zeros(4, dtype=torch.int64)
+    assert dynamic_sampling(near, group, 1)[1] == ["all_equal"]
+    assert dynamic_sampling(near + torch.tensor([0.0, 0.01] * 2), group, 1)[1] == [None]
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     rows=MEMBERS, centre=st.sampled_from(["none", "group", "batch"]), scale=st.sampled_from(["none", "group", "batch"])

@@ -67,6 +67,17 @@ def test_bad_configs_say_what_is_wrong_in_one_line(tmp_path, text, said):
     assert "\n" not in str(error.value) and "the config:" not in str(error.value)
 
 
+def test_all_that_is_wrong_is_told_at_once(tmp_path):
+    path = write(tmp_path, 'model.path = "m"')
+    with pytest.raises(ConfigError) as caught:
+        load(path, ["learner.lrr=1", "runn.steps=2"])
+    assert "learner.lrr; did you mean learner.lr? Also runn; did you mean run?" in str(caught.value)
+    with pytest.raises(ConfigError) as caught:
+        load(path, ["run.steps=0", "judge.wall_s=0.1", "learner.ranks=0", "bus.beat_s=0", "judge.draws=0"])
+    text = str(caught.value)
+    assert all(name in text for name in ("run.steps: ", "; also judge.wall_s: ", "bus.beat_s: ", "(and 1 more)"))
+
+
 @pytest.mark.parametrize("override", ["learner.lr", "=3", "model.path.x=1"])
 def test_bad_overrides_are_refused(tmp_path, override):
     path = write(tmp_path, 'model.path = "m"')
@@ -147,7 +158,7 @@ def test_numbers_are_read_from_what_people_write():
     + [
         (name, wrong, near)
         for name in ("wall_s", "compile_wall_s", "gpu_wall_s")
-        for wrong, near in ((1e6, 1e5), (0.0, 0.1))
+        for wrong, near in ((1e6, 1e5), (0.9, 1.0))
     ],
 )
 def test_what_the_judge_would_refuse_its_config_refuses(name, wrong, near):

@@ -70,6 +70,11 @@ CASES = {
         "non_finite: output[500] = nan, wanted ",
         "500 of 1,000 elements are wrong, all from element 500 on",
     ),
+    "grid of none": (
+        {"before": "n = 0", "after": "n = x.numel()"},
+        "non_finite: output[0] = nan, wanted ",
+        "No program ran of kernel at line 23 with grid (0, 1, 1): round up",
+    ),
     "unknown function": (
         {"body": BODY.replace("tl.maximum", "tl.maximun")},
         "kernel_error: AttributeError: tl has no attribute 'maximun' (line 12)",

@@ -81,12 +81,16 @@ def test_readers_stop_before_a_torn_record(tmp_path: Path, tail: bytes) -> None:
     with Record(tmp_path) as record:
         record.append_facts([fact(1), fact(2)])
         record.append_episodes([ended(1), ended(2)])
+    wholes = {}
     for name in ("facts.jsonl", "episodes.msgpack"):
         path = tmp_path / "record" / name
-        whole = path.read_bytes()
+        whole = wholes[name] = path.read_bytes()
         cut = whole if tail else whole[:-3]
         path.write_bytes(cut + tail)
     kept = 2 if tail else 1
+    torn = reading.torn(tmp_path)
+    assert torn["facts.jsonl"] == (len(tail) or len(wholes["facts.jsonl"].splitlines(keepends=True)[-1]) - 3)
+    assert torn["episodes.msgpack"] == 40 if tail else 3 < torn["episodes.msgpack"] < len(wholes["episodes.msgpack"])
     assert [row.at for row in reading.facts(tmp_path)] == [101.0, 102.0][:kept]
     assert [row.episode.group_id for row in reading.episodes(tmp_path)] == ["g1", "g2"][:kept]
     with Record(tmp_path) as record:
@@ -94,6 +98,7 @@ def test_readers_stop_before_a_torn_record(tmp_path: Path, tail: bytes) -> None:
         record.append_episodes([ended(3)])
     assert [row.at for row in reading.facts(tmp_path)] == [*[101.0, 102.0][:kept], 103.0]
     assert [row.admission for row in reading.episodes(tmp_path)] == [*[1, 2][:kept], 3]
+    assert reading.torn(tmp_path) == {}
 
 
 def test_damage_in_the_middle_is_not_passed_over(tmp_path: Path) -> None:

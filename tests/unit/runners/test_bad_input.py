@@ -199,9 +199,10 @@ def test_a_model_whose_context_an_answer_fills(tmp_path, limit, shape):
     [
         ("--draws", "1000000", "--draws 1000000: at most 64"),
         ("--draws", "0", "--draws 0: at least 2"),
-        ("--wall", "0", "--wall 0: wanted seconds above 0"),
-        ("--wall", "nan", "--wall nan: wanted seconds above 0"),
-        ("--gpu-wall", "-1", "--gpu-wall -1: wanted seconds above 0"),
+        ("--wall", "0.1", "--wall 0.1: wanted seconds, 1 to"),
+        ("--wall", "nan", "--wall nan: wanted seconds, 1 to"),
+        ("--gpu-wall", "70", "--gpu-wall is of the GPU tier: add --gpu, or leave it out"),
+        ("--gpu-profile", "small", "--gpu-profile is of the GPU tier"),
         ("--target", "cuda:7", "--target 'cuda:7': wanted cuda:"),
     ],
 )

@@ -38,6 +38,14 @@ def test_a_balanced_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert out.endswith("\nbalanced\n")
 
 
+def test_a_torn_record_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, "g")
+    with (tmp_path / "record" / "steps.jsonl").open("ab") as file:
+        file.write(b'{"run_id": "r", "ki')
+    assert call(str(tmp_path)) == 0
+    assert "record/steps.jsonl ends in 19 bytes of a record that was not written to its end" in capsys.readouterr().out
+
+
 def test_an_unbalanced_run_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, "g", "h")
     assert call(str(tmp_path), "--json") == 1

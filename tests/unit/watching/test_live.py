@@ -149,6 +149,21 @@ def test_without_a_terminal_each_step_is_a_line() -> None:
     assert lines.count("measuring held-out tasks") == 1
 
 
+def test_a_resumed_run_is_told_from_where_it_goes_on() -> None:
+    """What the record says of the time before is known, not told once more, and no measure of how long a step takes."""
+    messages = list(scene.messages(8))
+    ((taken_up, at),) = [(i, m.at) for i, m in enumerate(messages) if isinstance(m, scene.Step) and m.step == 6]
+    out = io.StringIO()
+    with View(Console(file=out, width=80, force_terminal=False)) as view:
+        view.feed({"type": "run", "name": "demo", "steps": 8, "started_at": at - 0.1}, at)
+        for message in messages[:taken_up]:
+            view.feed(msgspec.to_builtins(message), at)
+        begins = scene.Step(run_id="r", kind="incarnation", incarnation=9, step=5, version=5, at=at)
+        view.feed(msgspec.to_builtins(begins), at)
+        assert view.state.done == 5 and view.state.left_s(at) is None
+        assert out.getvalue().splitlines() == ["the learner goes on from step 5"]
+
+
 def test_small_words() -> None:
     assert [duration(s) for s in (0.4, 59.4, 310, 7500)] == ["0 s", "59 s", "5 min 10 s", "2 h 05 min"]
     assert [number(v) for v in (0.42, 6.14, 310.2, 3100, 2_400_000)] == ["0.42", "6.1", "310", "3.1k", "2.4M"]

@@ -1,0 +1,89 @@
+"""Of two prompt samplers of one run the later one leaves with a line; one that died keeps nobody waiting for long."""
+
+import asyncio
+
+import pytest
+
+from actors.only_sampler import OtherSampler
+from actors.prompt_sampler import PromptSampler
+from bus.memory import MemoryBroker
+from bus.memory_server import MemoryServer
+from bus.run_bus import RunBus
+from bus.topology import topology
+from configs.schema import RunConfig
+from core.clock import SystemClock
+from core.run_folder import RunFolder
+from runners.cli import is_users_fault
+
+CONFIG = RunConfig.model_validate(
+    {"model": {"path": "m"}, "run": {"name": "run"}, "bus": {"beat_s": 0.1, "dead_after_s": 1.0}}
+)
+
+
+@pytest.fixture
+def sampler(tmp_path):
+    server = MemoryServer(SystemClock())
+
+    async def begin(name):
+        broker = MemoryBroker(server, name)
+        await broker.ensure(
+            topology("run", device_classes=[("triton", "cpu")], ack_wait_s=30, dead_after_s=1.0, max_worker_deaths=3)
+        )
+        bus = RunBus(broker, "run", name)
+        one = PromptSampler(CONFIG, bus, name, RunFolder(tmp_path / name), SystemClock())
+        return one, asyncio.create_task(one.live())
+
+    return begin
+
+
+async def _admits(one):
+    async with asyncio.timeout(20):
+        while not one.gauges()["admitted_groups"]:
+            await asyncio.sleep(0.02)
+
+
+async def _end(one, life):
+    one.stopping.set()
+    await life
+
+
+def test_a_second_one_leaves_and_the_first_goes_on(sampler):
+    async def main():
+        first, life = await sampler("sampler-b")
+        await _admits(first)
+        for name in ("sampler-a", "sampler-c"):
+            _, second = await sampler(name)
+            with pytest.raises(OtherSampler, match="has a prompt sampler, sampler-b") as caught:
+                await second
+            assert is_users_fault(caught.value)
+        assert not life.done()
+        await _end(first, life)
+
+    asyncio.run(main())
+
+
+def test_one_takes_the_place_of_one_that_died_or_left(sampler):
+    async def main():
+        died, life = await sampler("sampler-a")
+        await _admits(died)
+        life.cancel()
+        second, life = await sampler("sampler-b")
+        await _admits(second)
+        await _end(second, life)
+        third, life = await sampler("sampler-c")
+        await _admits(third)
+        await _end(third, life)
+
+    asyncio.run(main())
+
+
+def test_of_two_that_begin_at_once_one_stays(sampler):
+    async def main():
+        lives = [await sampler(name) for name in ("sampler-b", "sampler-a")]
+        done, _ = await asyncio.wait([life for _, life in lives], timeout=20, return_when=asyncio.FIRST_COMPLETED)
+        assert [type(life.exception()) for life in done] == [OtherSampler]
+        ((stays, life),) = [(one, life) for one, life in lives if life not in done]
+        await _admits(stays)
+        await _end(stays, life)
+
+    asyncio.run(main())
