@@ -8,7 +8,7 @@ head before they are used and reduce their gradients after. Master weights are f
 casts what it gathers and reduces gradients in float32. A single rank needs no FSDP2 (`core.training.masters`).
 """
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -184,18 +184,20 @@ def load_adamw(adamw: torch.optim.Optimizer, masters: Iterator[tuple[str, Any]],
         adamw.state[parameter] = of_one
 
 
-def refuse_other_kind(optimizer: Container[str], adapters: Iterable[str], critic: Iterable[str]) -> None:
+def refuse_other_kind(optimizer: Collection[str], adapters: Iterable[str], critic: Iterable[str]) -> None:
     """Raises ValueError, before anything is loaded, when a checkpoint lacks what these settings train beside the
-    policy. adapters, critic: names of their parameters; none: there are none."""
-    for names, what, setting in (
-        (adapters, "adapter", "lora_rank and lora_targets"),
-        ((f"critic.{name}" for name in critic), "critic", "advantage = 'gae'"),
+    policy, or holds what they would leave untrained. adapters, critic: names of their parameters; none: there are
+    none."""
+    held = {name.removesuffix(".value") for name in optimizer if name.endswith(".value")}
+    of_critic = {name for name in held if name.startswith("critic.")}
+    for what, setting, wanted, found in (
+        ("adapter", "lora_rank and lora_targets", set(adapters), held - of_critic),
+        ("critic", "advantage = 'gae'", {f"critic.{name}" for name in critic}, of_critic),
     ):
-        gone = next((name for name in names if f"{name}.value" not in optimizer), None)
-        if gone is not None:
+        if odd := sorted(wanted ^ found):
             raise ValueError(
-                f"the checkpoint has no {what} {gone!r}: it was written with other settings than {setting}; continue "
-                f"with its own, or start a run of its weights"
+                f"the checkpoint {'lacks' if odd[0] in wanted else 'holds'} the {what} {odd[0]!r}: it was written with "
+                f"other settings than {setting}; continue with its own, or start a run of its weights"
             )
 
 

@@ -38,7 +38,7 @@ def sampler(tmp_path):
 
 async def _admits(one):
     async with asyncio.timeout(20):
-        while not one.gauges()["admitted_groups"]:
+        while not one.gauges()["admitted_groups"]:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
 

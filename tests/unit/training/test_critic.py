@@ -76,8 +76,14 @@ def test_a_checkpoint_of_other_settings_is_refused_before_anything_is_loaded(pol
     written = store.commit(plain.save(tmp_path))
     trainer = Trainer(critic_settings(policy_folder))
     before = weights_of(trainer)
-    with pytest.raises(ValueError, match=r"no critic 'critic\..*'gae'"):
+    with pytest.raises(ValueError, match=r"lacks the critic 'critic\..*'gae'"):
         trainer.load(written)
     assert trainer.version == 0 and all(torch.equal(before[name], t) for name, t in weights_of(trainer).items())
-    with pytest.raises(ValueError, match=r"no adapter 'x\.lora_A'.*lora_rank"):
+    with pytest.raises(ValueError, match=r"lacks the adapter 'x\.lora_A'.*lora_rank"):
         refuse_other_kind(dict(plain.optimizer_tensors()), ["x.lora_A"], [])
+    with pytest.raises(ValueError, match=r"holds the adapter 'x\.lora_A'.*lora_rank"):
+        refuse_other_kind({"x.lora_A.value": torch.zeros(1)}, [], [])
+    trainer.step(make_samples(8))
+    with_critic = store.commit(trainer.save(tmp_path))
+    with pytest.raises(ValueError, match=r"holds the critic 'critic\..*'gae'"):
+        plain.load(with_critic)
