@@ -49,6 +49,7 @@ JOBS: dict[str, Job] = {
         "default,context", "--limit", "75",
     )),
     "rollout": Job(2, 200, ("tests.benchmarks.rollout", "--limit-s", "250"), vllm=True),
+    "rollout-one": Job(1, 170, ("tests.benchmarks.rollout", "--limit-s", "210"), vllm=True),
     "whole": Job(1, 235, ("tests.gpu.whole_system", "--limit-s", "235"), vllm=True, judges=True),
     "whole-apart": Job(2, 200, ("tests.gpu.whole_system", "--apart", "--limit-s", "260"), vllm=True, judges=True),
     "cards": Job(2, 60, ("tests.gpu.cards_in_the_walls",), judges=True),
