@@ -18,6 +18,7 @@ import psutil
 import structlog
 
 from actors.agreement import agree_on_config, keep_config
+from actors.only_one import wait_until_alone
 from actors.run_end import run_has_ended
 from bus import facts
 from bus.messages import Beat, Held
@@ -35,6 +36,8 @@ class Actor:
     and are unblocked by."""
 
     kind: ClassVar[str]
+    only_one: ClassVar[bool] = False
+    """A run has one of this kind; a second one leaves again (`actors.only_one`)."""
     grace_s: ClassVar[float] = 20.0
 
     def __init__(self, config: RunConfig, bus: RunBus, name: str, folder: RunFolder, clock: Clock) -> None:
@@ -47,6 +50,7 @@ class Actor:
         self.beat_now = asyncio.Event()
         self._lag_s = 0.0
         self._leaving = False
+        self._at_work = False
         self._asked = False
 
     async def run(self) -> None:
@@ -84,7 +88,7 @@ class Actor:
         background = [asyncio.create_task(self._beats()), asyncio.create_task(self._watch_lag())]
         if self.kind != "learner":  # which finishes the run
             background.append(asyncio.create_task(self._end_with_the_run()))
-        work = asyncio.create_task(self.run())
+        work = asyncio.create_task(self._work())
         try:
             await self._until_done(work, background)
             await self._leave()
@@ -100,6 +104,14 @@ class Actor:
             os._exit(143)
         self._asked = True
         self.stopping.set()
+
+    async def _work(self) -> None:
+        if self.only_one:
+            if not await wait_until_alone(self.bus, self.kind, self.stopping, self.config.bus.beat_s):
+                return
+            self._at_work = True
+            self.beat_now.set()
+        await self.run()
 
     async def _end_with_the_run(self) -> None:
         steps, every_s = self.config.run.steps, self.config.bus.beat_s
@@ -148,6 +160,8 @@ class Actor:
             "refused_messages": float(self.bus.refused),
             **self.gauges(),
         }
+        if self.only_one:
+            gauges["at_work"] = float(self._at_work)
         if self._leaving:
             gauges["leaving"] = 1.0
         await self.bus.beat(

@@ -25,6 +25,7 @@ log = structlog.get_logger()
 
 class Checkpointer(Actor):
     kind: ClassVar[str] = "checkpointer"
+    only_one = True
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
@@ -51,14 +52,12 @@ class Checkpointer(Actor):
         folder = await asyncio.to_thread(store.commit, written)
         await asyncio.to_thread(store.retain, self.folder.checkpoints, self.config.checkpoints.keep)
         self._committed += 1
-        standing = await asyncio.to_thread(store.committed, self.folder.checkpoints)
-        oldest = await asyncio.to_thread(store.read_extra, standing[0])
         await self.bus.fact(
             facts.CHECKPOINT_COMMITTED,
             step=step,
             folder=str(folder),
             seconds=time.monotonic() - started,
-            oldest_position=oldest.log_position,
+            oldest_position=await asyncio.to_thread(store.kept_from, self.folder.checkpoints),
         )
         log.info("checkpoint committed", step=step)
 

@@ -19,6 +19,7 @@ The bus loop runs in a thread of its own; torch runs in the main thread behind `
 
 import asyncio
 import shutil
+from pathlib import Path
 from typing import ClassVar
 
 import msgspec
@@ -32,6 +33,7 @@ from actors.learner_stages import Ahead, Beside, StageTimes
 from bus import facts
 from bus.broker import SequenceConflict
 from bus.messages import Policy, Step
+from configs.load import ConfigError
 from core.checkpoints import store
 from core.episodes.metrics import batch_metrics
 from core.flow.chain import Chain, GroupOutcome
@@ -46,8 +48,13 @@ class Fenced(RuntimeError):
     """Another learner has taken over."""
 
 
+class LostCheckpoints(ConfigError):
+    """The run can't go on from what its folder holds."""
+
+
 class Learner(Actor):
     kind: ClassVar[str] = "learner"
+    only_one = True
     grace_s: ClassVar[float] = 60.0
 
     def __init__(self, *args, compute: MainThreadCalls, **kwargs) -> None:
@@ -119,6 +126,7 @@ class Learner(Actor):
             for seq, record in records:
                 self._chain_seq = seq
                 self._chain.feed(record)
+        checkpoint, collector = await self._where_to_go_on()
         settings = trainer_settings(self.config)
         if not settings.fused_head:
             named = ", ".join(c.name for c in settings.corrected)
@@ -126,13 +134,30 @@ class Learner(Actor):
         self._selection = DynamicSampling(settings, self.config.episodes.gamma)
         self._ranks = await self._compute.call(RankGroup, settings)
         self._incarnation = self._chain.incarnation + 1
-        await asyncio.to_thread(store.sweep, self.folder.checkpoints)
-        checkpoint = await asyncio.to_thread(store.latest_committed, self.folder.checkpoints)
         if checkpoint is not None:
             extra = await self._compute.call(self._ranks.load, checkpoint)
-            self._collector = self._new_collector(collector_state(extra))
+            self._collector = self._new_collector(collector)
             log.info("resumed", step=extra.version, checkpoint=checkpoint.name)
         await self._append(self._record("incarnation", ()))
+
+    async def _where_to_go_on(self) -> tuple[Path | None, CollectorState | None]:
+        """The newest whole checkpoint and its collector. Raises LostCheckpoints when the episodes behind it are gone:
+        they are kept from the oldest checkpoint on."""
+        folder = self.folder.checkpoints
+        await asyncio.to_thread(store.sweep, folder)
+        for step, path, why in await asyncio.to_thread(store.set_damaged_aside, folder):
+            log.error("checkpoint refused", why=why, put=path.name)
+            await self.bus.fact(facts.CHECKPOINT_REFUSED, step=step, folder=str(path), reason=why)
+        checkpoint = await asyncio.to_thread(store.latest_committed, folder)
+        state = None if checkpoint is None else collector_state(await asyncio.to_thread(store.read_extra, checkpoint))
+        kept_from = (await self.bus.broker.stream_state(self.bus.names.episodes)).first_seq
+        if (state.position if state is not None else 1) < kept_from:
+            raise LostCheckpoints(
+                f"run {self.bus.run_id!r} has made {self._chain.step} steps, but {folder} holds "
+                f"{checkpoint.name if checkpoint is not None else 'no checkpoint'}, and the episodes behind it are "
+                f"gone: put the run's newest checkpoints back there, or begin another run (run.name)"
+            )
+        return checkpoint, state
 
     # -- training ----------------------------------------------------------------------------------------------------
 

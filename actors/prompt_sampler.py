@@ -23,7 +23,6 @@ import structlog
 from actors.actor import Actor
 from actors.given_up import bury_group, infra_verdict
 from actors.heldout_sender import HeldOutSender
-from actors.only_sampler import wait_until_alone
 from actors.sound_tasks import SoundTasks
 from bus import codec, facts
 from bus.broker import SequenceConflict
@@ -55,6 +54,7 @@ def task_at(tasks: list[Task], draw: int, *, seed: int, shuffled: bool) -> tuple
 
 class PromptSampler(Actor):
     kind: ClassVar[str] = "sampler"
+    only_one = True
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
@@ -69,7 +69,6 @@ class PromptSampler(Actor):
         self._next_step_seq = 1
         self._reaper = Reaper(self.bus, max_deaths=self.config.bus.max_worker_deaths, on_poison=self._give_up)
         self._changed = asyncio.Event()
-        self._admitting = False
         self._admitted = 0
         self._draw = 0
         self._version_seen_at: dict[int, float] = {}
@@ -80,9 +79,6 @@ class PromptSampler(Actor):
             )
 
     async def run(self) -> None:
-        await wait_until_alone(self, lambda beat: beat.gauges.get("admitting") == 1.0)
-        self._admitting = True
-        self.beat_now.set()
         if refused := self._sound.refused:
             first = [one.reason for one in refused[:FIRST_REASONS]]
             await self.bus.fact(facts.LEFT_OUT_ROWS, count=len(refused), first=first)
@@ -236,7 +232,6 @@ class PromptSampler(Actor):
 
     def gauges(self) -> dict[str, float]:
         return {
-            "admitting": float(self._admitting),
             "admitted_groups": float(self._admitted),
             "open_groups": float(self._admitted - self._chain.consumed),
             "left_out_tasks": float(len(self._sound.left_out)),

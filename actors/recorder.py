@@ -19,7 +19,7 @@ from bus import facts
 from bus.messages import Beat
 from core.episodes.heldout_figures import tracked
 from core.record.record import EPISODES, FACTS, STEPS, Record
-from core.record.trackers import open_trackers
+from core.record.trackers import Tracker, open_trackers
 
 log = structlog.get_logger()
 METRICS_EVERY_S = 5.0
@@ -28,11 +28,22 @@ CATCH_UP_S = 10.0
 
 class Recorder(Actor):
     kind: ClassVar[str] = "recorder"
+    only_one = True
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
-        self._record = Record(self.folder.root)
+        self._record: Record | None = None
         self._writing = asyncio.Lock()
+        self._trackers: list[Tracker] = []
+        self._last_beats: dict[str, Beat] = {}
+        self._trimmed_below = 1
+        self._last_metrics: dict[str, float] = {}
+
+    async def run(self) -> None:
+        with await asyncio.to_thread(Record, self.folder.root) as self._record:
+            await self._keep()
+
+    async def _keep(self) -> None:
         self._trackers = open_trackers(
             self.folder.root,
             run_id=self.bus.run_id,
@@ -41,11 +52,6 @@ class Recorder(Actor):
             wandb=self.config.recorder.wandb,
             config=self.config.model_dump(mode="json"),
         )
-        self._last_beats: dict[str, Beat] = {}
-        self._trimmed_below = 1
-        self._last_metrics: dict[str, float] = {}
-
-    async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             beats = tasks.create_task(self._follow_beats())
             rows = tasks.create_task(self._write_metrics())
@@ -136,4 +142,4 @@ class Recorder(Actor):
                     await asyncio.to_thread(self._record.append_metrics, rows)
 
     def gauges(self) -> dict[str, float]:
-        return {"archived_episodes": float(self._record.position(EPISODES))}
+        return {"archived_episodes": float(self._record.position(EPISODES) if self._record else 0)}

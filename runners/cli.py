@@ -76,6 +76,9 @@ def main(argv: list[str] | None = None) -> int:
         if type(cause).__name__ == "NoConnection":  # an outage, not a bug: whoever supervises this may try again
             print(f"kernelmill {args.command}: {cause}: is the broker gone?", file=sys.stderr)
             return 1
+        if type(cause).__name__ == "Fenced":
+            print(f"kernelmill {args.command}: {cause}; this one leaves", file=sys.stderr)
+            return 1
         from runners.packages import explained
 
         if broken := explained(cause):

@@ -128,16 +128,22 @@ def read_manifest(path: str | Path) -> Manifest:
 
 def verify(path: str | Path) -> Manifest:
     """Compare every file with the manifest; raises Damaged and names the first file that differs."""
-    path = Path(path)
+    manifest = _verify_sizes(path)
+    for name, want in manifest.files.items():
+        if _entry(Path(path) / name).sha256 != want.sha256:
+            raise Damaged(f"{path}: {name} has another sha256 than when it was written")
+    return manifest
+
+
+def _verify_sizes(path: str | Path) -> Manifest:
+    """The same by presence and size alone: no time at any size of model."""
     manifest = read_manifest(path)
     for name, want in manifest.files.items():
-        file = path / name
+        file = Path(path) / name
         if not file.is_file():
             raise Damaged(f"{path}: {name} is missing")
         if file.stat().st_size != want.bytes:
             raise Damaged(f"{path}: {name} has {file.stat().st_size} bytes, not {want.bytes}")
-        if _entry(file).sha256 != want.sha256:
-            raise Damaged(f"{path}: {name} has another sha256 than when it was written")
     return manifest
 
 
@@ -169,6 +175,22 @@ def latest_committed(folder: str | Path) -> Path | None:
     """The checkpoint that a restart continues from, or None."""
     standing = committed(folder)
     return standing[-1] if standing else None
+
+
+def set_damaged_aside(folder: str | Path) -> list[tuple[int, Path, str]]:
+    """Committed checkpoints that lost a file, or a piece of one, since: newest first, until a whole one stands. Each is
+    renamed to `step-N.damaged`, for a person to look at. Answers with (step, folder, what is wrong with it). For who is
+    the run's only learner now."""
+    found = []
+    while (path := latest_committed(folder)) is not None:
+        try:
+            _verify_sizes(path)
+            break
+        except Damaged as error:
+            aside = path.with_suffix(".damaged")
+            place(path, aside)
+            found.append((int(path.name.removeprefix("step-")), aside, str(error)))
+    return found
 
 
 def retain(folder: str | Path, keep: int) -> list[Path]:
@@ -214,6 +236,16 @@ def load(path: str | Path) -> Loaded:
         random=read_tensors(path, "random"),
         extra=read_extra(path),
     )
+
+
+def kept_from(folder: str | Path) -> int:
+    """Log position from which the oldest committed checkpoint that can be read needs the episodes."""
+    for path in committed(folder):
+        try:
+            return read_extra(path).log_position
+        except (OSError, msgspec.DecodeError):  # damaged since
+            continue
+    return 0
 
 
 def read_extra(path: str | Path) -> Extra:

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 import msgpack
 
 READ_BYTES = 1 << 20
+WHAT_TO_DO = "restore the file, or move the folder record/ away: the run goes on, with a record from there"
 
 
 class RecordError(ValueError):
@@ -48,10 +49,14 @@ def maps(path: Path, from_byte: int = 0) -> Iterator[tuple[dict[str, Any], int]]
                     # A file system may fill a torn end with zeros, which read as the number 0.
                     if value == 0 and not _rest(path, from_byte + unpacker.tell()).strip(b"\0"):
                         return
-                    raise RecordError(f"{path}: byte {from_byte + unpacker.tell() - 1} starts no record: {value!r}")
+                    raise RecordError(
+                        f"{path}: byte {from_byte + unpacker.tell() - 1} starts no record: {value!r}; {WHAT_TO_DO}"
+                    )
                 yield value, from_byte + unpacker.tell()
         except (msgpack.exceptions.FormatError, msgpack.exceptions.StackError, UnicodeDecodeError) as error:
-            raise RecordError(f"{path}: not MessagePack after byte {from_byte + unpacker.tell()}: {error}") from error
+            raise RecordError(
+                f"{path}: not MessagePack after byte {from_byte + unpacker.tell()}: {error}; {WHAT_TO_DO}"
+            ) from error
 
 
 def _rest(path: Path, from_byte: int) -> bytes:

@@ -18,9 +18,11 @@ Append facts and episodes before the steps that rest on them (read where STEPS e
 that looks while the run goes on then never sees a step whose admission is missing.
 """
 
+import fcntl
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 
@@ -28,6 +30,8 @@ from core.identity import digest
 from core.record import files
 from core.record.files import RecordError
 
+LOCK_WAIT_S = 10.0
+"""A writer that is being ended may still hold it."""
 FACTS, STEPS, EPISODES, METRICS = "FACTS", "STEPS", "EPISODES", "METRICS"
 FILES = {FACTS: "facts.jsonl", STEPS: "steps.jsonl", EPISODES: "episodes.msgpack", METRICS: "metrics.jsonl"}
 """Stream -> file in run folder/record."""
@@ -54,9 +58,11 @@ class Record:
     """One run's record, open for appending. One writer at a time; not for use from several threads."""
 
     def __init__(self, run_folder: str | Path) -> None:
-        """Opens or makes run_folder/record, and cuts off what a crash left half written."""
+        """Opens or makes run_folder/record, and cuts off what a crash left half written. Raises RecordError when
+        another process writes there."""
         self.folder = Path(run_folder) / "record"
         self.folder.mkdir(parents=True, exist_ok=True)
+        self._lock = _locked(self.folder)
         self._positions = _read_positions(self.folder / "position.json")
         self._appenders: dict[str, files.Appender] = {}
         self._unplaced: dict[str, set[str]] = {}
@@ -133,6 +139,7 @@ class Record:
     def close(self) -> None:
         for appender in self._appenders.values():
             appender.close()
+        self._lock.close()
 
     def __enter__(self) -> "Record":
         return self
@@ -152,6 +159,22 @@ def _map_key(ended: Mapping[str, Any]) -> str:
 def line_key(line: bytes) -> str:
     """A line is its own identity: the same message is encoded to the same bytes."""
     return digest(line)
+
+
+def _locked(folder: Path) -> IO[str]:
+    """A lock on the folder, for as long as the file is open: two writers would cut off each other's records."""
+    lock = (folder / ".lock").open("a+")
+    until = time.monotonic() + LOCK_WAIT_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise RecordError(f"{folder} is being written by another recorder; stop that one first") from None
+            time.sleep(0.1)
+        except OSError:  # a file system without locks
+            return lock
 
 
 def _read_positions(path: Path) -> dict[str, _Position]:

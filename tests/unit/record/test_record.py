@@ -101,6 +101,20 @@ def test_readers_stop_before_a_torn_record(tmp_path: Path, tail: bytes) -> None:
     assert reading.torn(tmp_path) == {}
 
 
+def test_two_writers_never_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one would cut off what the first one is writing."""
+    monkeypatch.setattr("core.record.record.LOCK_WAIT_S", 0.3)
+    with Record(tmp_path) as first:
+        first.append_facts([fact(1)])
+        (tmp_path / "record" / "facts.jsonl").open("ab").write(b'{"half of the first')
+        with pytest.raises(RecordError, match="written by another recorder"):
+            Record(tmp_path)
+        assert (tmp_path / "record" / "facts.jsonl").read_bytes().endswith(b"half of the first")
+    with Record(tmp_path) as second:
+        second.append_facts([fact(2)])
+    assert [row.at for row in reading.facts(tmp_path)] == [101.0, 102.0]
+
+
 def test_damage_in_the_middle_is_not_passed_over(tmp_path: Path) -> None:
     with Record(tmp_path) as record:
         record.append_facts([fact(1), fact(2)])

@@ -1,11 +1,16 @@
-"""Of two prompt samplers of one run the later one leaves with a line; one that died keeps nobody waiting for long."""
+"""Of two actors of one run that there should be one of, the later one leaves with a line; one that died keeps nobody
+waiting for long."""
 
 import asyncio
 
 import pytest
 
-from actors.only_sampler import OtherSampler
+from actors.actor import Actor
+from actors.checkpointer import Checkpointer
+from actors.learner import Learner
+from actors.only_one import AnotherOne
 from actors.prompt_sampler import PromptSampler
+from actors.recorder import Recorder
 from bus.memory import MemoryBroker
 from bus.memory_server import MemoryServer
 from bus.run_bus import RunBus
@@ -53,7 +58,7 @@ def test_a_second_one_leaves_and_the_first_goes_on(sampler):
         await _admits(first)
         for name in ("sampler-a", "sampler-c"):
             _, second = await sampler(name)
-            with pytest.raises(OtherSampler, match="has a prompt sampler, sampler-b") as caught:
+            with pytest.raises(AnotherOne, match="has a sampler: sampler-b") as caught:
                 await second
             assert is_users_fault(caught.value)
         assert not life.done()
@@ -81,9 +86,44 @@ def test_of_two_that_begin_at_once_one_stays(sampler):
     async def main():
         lives = [await sampler(name) for name in ("sampler-b", "sampler-a")]
         done, _ = await asyncio.wait([life for _, life in lives], timeout=20, return_when=asyncio.FIRST_COMPLETED)
-        assert [type(life.exception()) for life in done] == [OtherSampler]
+        assert [type(life.exception()) for life in done] == [AnotherOne]
         ((stays, life),) = [(one, life) for one, life in lives if life not in done]
         await _admits(stays)
         await _end(stays, life)
+
+    asyncio.run(main())
+
+
+class Waits(Actor):
+    only_one = True
+
+    async def run(self):
+        self.began = True
+        await self.stopping.wait()
+
+
+@pytest.mark.parametrize("actor", [PromptSampler, Learner, Recorder, Checkpointer])
+def test_of_these_a_run_has_one(actor, tmp_path):
+    """Whatever they do, they do nothing of it before they are alone."""
+    stand_in = type("StandIn", (Waits,), {"kind": actor.kind, "only_one": actor.only_one})
+
+    async def main():
+        server = MemoryServer(SystemClock())
+        lives = []
+        for name in ("one", "two"):
+            broker = MemoryBroker(server, name)
+            await broker.ensure(
+                topology(
+                    "run", device_classes=[("triton", "cpu")], ack_wait_s=30, dead_after_s=1.0, max_worker_deaths=3
+                )
+            )
+            made = stand_in(CONFIG, RunBus(broker, "run", name), name, RunFolder(tmp_path / name), SystemClock())
+            lives.append((made, asyncio.create_task(made.live())))
+            await asyncio.sleep(0.5)
+        (first, life), (second, refused) = lives
+        with pytest.raises(AnotherOne, match=f"run 'run' has a {actor.kind}: one "):
+            await refused
+        assert first.began and not hasattr(second, "began")
+        await _end(first, life)
 
     asyncio.run(main())
