@@ -36,6 +36,8 @@ from core.tasks.loading import FIRST_REASONS
 from core.tasks.task import Task
 
 log = structlog.get_logger()
+SLOW_S = 10.0
+"""An audit that takes longer is told: nothing is admitted meanwhile."""
 
 
 class GoingNowhere(RuntimeError):
@@ -150,7 +152,9 @@ class PromptSampler(Actor):
             known = len(self._sound.left_out)
             judging = asyncio.create_task(self._sound.usable(task))
             stop = asyncio.create_task(self.stopping.wait())
-            await asyncio.wait({judging, stop}, return_when=asyncio.FIRST_COMPLETED)
+            if not (await asyncio.wait({judging, stop}, timeout=SLOW_S, return_when=asyncio.FIRST_COMPLETED))[0]:
+                log.warning("waiting for a task's own code", why=f"{task.task_id}: its inputs and Model are audited")
+                await asyncio.wait({judging, stop}, return_when=asyncio.FIRST_COMPLETED)
             stop.cancel()
             if not judging.done():
                 judging.cancel()

@@ -18,11 +18,10 @@ from actors.actor import Actor
 from bus import facts
 from bus.messages import Beat
 from core.episodes.heldout_figures import tracked
-from core.record.record import EPISODES, FACTS, STEPS, Record
+from core.record.record import EPISODES, FACTS, METRICS_EVERY_S, STEPS, Record
 from core.record.trackers import Tracker, open_trackers
 
 log = structlog.get_logger()
-METRICS_EVERY_S = 5.0
 CATCH_UP_S = 10.0
 
 

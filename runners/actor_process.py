@@ -13,10 +13,14 @@ import os
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 from runners.usage import UsageError
+
+ORPHAN_S = 3.0
+"""What an actor may still write down when its supervisor is dead."""
 
 
 def run_actor(args: argparse.Namespace) -> int:
@@ -36,7 +40,7 @@ def run_actor(args: argparse.Namespace) -> int:
     url, token = reach_bus(config, folder)
     folder.root.mkdir(parents=True, exist_ok=True)
     name = args.name or f"{args.actor}-{os.uname().nodename}-{os.getpid()}"
-    _die_with_parent()
+    _die_with_parent(its_broker=not config.bus.url)
     from runners.logs import configure
 
     configure(run=config.run.name, actor=name)
@@ -166,9 +170,22 @@ def loop_factory() -> Any:
     return uvloop.new_event_loop
 
 
-def _die_with_parent() -> None:
-    """Under a supervisor, ask to stop when it dies, however it dies."""
-    if os.environ.get("KERNELMILL_SUPERVISED") and sys.platform == "linux":
+def _die_with_parent(its_broker: bool) -> None:
+    """Under a supervisor, stop when it dies, however it dies. With a broker of the supervisor's own, which died with
+    it, there is nothing to wait for: who has not left soon is ended, before the next `up` meets it."""
+    if not os.environ.get("KERNELMILL_SUPERVISED"):
+        return
+    parent = os.getppid()
+    if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
-        if os.getppid() == 1:
-            raise SystemExit(143)
+    if parent == 1:
+        raise SystemExit(143)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        time.sleep(ORPHAN_S)
+        os._exit(143)
+
+    if its_broker:
+        threading.Thread(target=watch, daemon=True, name="parent").start()

@@ -185,7 +185,9 @@ def events_of(folder: Path) -> Callable[[], Iterator[dict[str, Any]]]:
 
 
 def run_event(folder: Path) -> dict[str, Any]:
-    """The `run` event, from config.json where it is there."""
+    """The `run` event, from config.json where it is there; beats come from the record, later than from the bus."""
+    from core.record.record import METRICS_EVERY_S
+
     path = folder / "config.json"
     config = json.loads(path.read_text()) if path.exists() else {}
     event = {
@@ -194,8 +196,9 @@ def run_event(folder: Path) -> dict[str, Any]:
         "folder": str(folder),
         "steps": config.get("run", {}).get("steps", 0),
         "max_staleness": config.get("sampler", {}).get("max_staleness"),
-        "dead_after_s": config.get("bus", {}).get("dead_after_s"),
     }
+    if dead_after_s := config.get("bus", {}).get("dead_after_s"):
+        event["dead_after_s"] = dead_after_s + 2 * METRICS_EVERY_S
     return {name: value for name, value in event.items() if value is not None}
 
 

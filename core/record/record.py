@@ -30,6 +30,8 @@ from core.identity import digest
 from core.record import files
 from core.record.files import RecordError
 
+METRICS_EVERY_S = 5.0
+"""Between rows of gauges: a beat in the record is as much older than one on the bus."""
 LOCK_WAIT_S = 10.0
 """A writer that is being ended may still hold it."""
 FACTS, STEPS, EPISODES, METRICS = "FACTS", "STEPS", "EPISODES", "METRICS"

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+import structlog
 
 from actors.prompt_sampler import GoingNowhere, PromptSampler
 from bus import facts
@@ -87,6 +88,15 @@ def test_nothing_but_degenerate_tasks_ends_the_run(sampled):
     assert isinstance(error, GoingNowhere)
     assert is_users_fault(error)  # one line and exit code 2, no trace: the supervisor does not start it again
     assert str(error).startswith("all 2 training tasks would pay for computing nothing")
+
+
+def test_a_task_that_is_waited_for_is_named(sampled, monkeypatch):
+    """Nothing is admitted meanwhile, and nobody would know why."""
+    monkeypatch.setattr("actors.prompt_sampler.SLOW_S", 0.2)
+    with structlog.testing.capture_logs() as logs:
+        sampled(["__import__('time').sleep(1) or x + 1", "x + 2"], wanted=2)
+    (told,) = {line["why"] for line in logs if line["event"].startswith("waiting for a task's own code")}
+    assert told.startswith("mine/l1_1_T")
 
 
 def test_they_are_kept_when_the_config_says_so(sampled, tmp_path):

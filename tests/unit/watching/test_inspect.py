@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 import scene
 
-from core.record.record import Record
+from configs.schema import RunConfig
+from core.record.record import METRICS_EVERY_S, Record
 from runners import inspect
 from runners.inspect import Follower, error_of, events_of, line_of
-from runners.live_state import LiveState
+from runners.live_state import ActorState, LiveState
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +83,18 @@ def test_top_shows_the_folder_as_it_grows(folder: Path, capsys: pytest.CaptureFi
     assert call("top", str(folder), "--once") == 0
     shown = capsys.readouterr().out
     assert "step 8/8" in shown and "trained +" in shown and "judging failed" in shown
+
+
+def test_a_healthy_actor_is_never_late_for_the_records_rhythm(folder: Path) -> None:
+    """A beat may be as old as the last row of gauges, and that was as old as a beat when it was written."""
+    bus = RunConfig.model_validate({"model": {"path": "m"}}).bus
+    (folder / "config.json").write_text(json.dumps({"bus": bus.model_dump()}))
+    state, source = LiveState(), events_of(folder)
+    for event in source():
+        state.feed(event)
+    beat = ActorState(state="running", beat_at=0.0)
+    assert beat.health(METRICS_EVERY_S + bus.beat_s, state.dead_after_s) == "ok"
+    assert beat.health(bus.dead_after_s + 2.1 * METRICS_EVERY_S, state.dead_after_s) == "silent"
 
 
 def test_errors_in_logs() -> None:
