@@ -96,8 +96,9 @@ class Connection:
                 )
             if not connecting.done():
                 raise Unreachable(
-                    f"{name} could not connect to {url} within {deadline_s:g} s (last error: "
-                    f"{self._last_error or 'none'}): does a nats-server run there, and is NATS_URL (or bus.url) right?"
+                    f"the nats-server at {url} could not be reached within {deadline_s:g} s (last error: "
+                    f"{self._last_error or 'none'}): does one run there, and is NATS_URL (or bus.url) right? "
+                    f"{name} did not connect"
                 )
             await connecting
         finally:

@@ -141,12 +141,21 @@ def refuse_another_run(folder: RunFolder, config: RunConfig) -> None:
     from actors.agreement import differences
 
     standing = RunConfig.model_validate_json(folder.config.read_text())
+    if (name := standing.run.name) != config.run.name:
+        home = folder.root.with_name(name)
+        back = f"rename the folder back to {home} and go on with run.name = {name!r}"
+        if os.path.lexists(home):
+            back = f"{home} stands there as well; to go on from this one, give it that name in another run.folder"
+        raise ConfigError(
+            f"{folder.root} holds the run {name!r}, so it was renamed or copied: {back}; for a new run choose another "
+            "run.name"
+        )
     if found := differences(config.identity(), standing.identity()):
         where, here, there = found[0]
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
         raise ConfigError(
             f"{folder.root} holds a run with another config: {where} is {there} there and {here} here{more}; "
-            "choose another run.name, or remove that folder"
+            f"go on with its own ({folder.config}), choose another run.name, or remove that folder if nobody needs it"
         )
 
 

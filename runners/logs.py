@@ -3,10 +3,22 @@
 The supervisor writes each actor's lines into the run folder; a container's log driver takes them as they are.
 """
 
+import contextlib
 import logging
 import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import structlog
+
+WORDS = {
+    "bus.disconnected": "lost the connection to the broker at {url}; trying until it is back",
+    "bus.closed": "the broker at {url} closed the connection for good: {error}",
+    "bus.error": "trouble on the connection to the broker: {error}",
+    "bus.unclean_close": "left the broker without a goodbye: {error}",
+}
+"""What the bus logs by a name, for people."""
 
 
 def configure(**context: object) -> None:
@@ -24,3 +36,33 @@ def configure(**context: object) -> None:
         cache_logger_on_first_use=True,
     )
     structlog.contextvars.bind_contextvars(**context)
+
+
+def words(event: Mapping[str, Any]) -> str:
+    """A log's line as one sentence for people."""
+    known = WORDS.get(str(event.get("event")))
+    if known is not None:
+        return known.format_map(defaultdict(str, event))
+    return " ".join(str(event[key]) for key in ("event", "why", "detail") if key in event)
+
+
+@contextlib.contextmanager
+def told_to(take: Callable[[dict[str, Any]], None]) -> Iterator[None]:
+    """While this lasts, what this process logs from warnings on is handed to `take`; nothing of it is printed."""
+    before = structlog.get_config() if structlog.is_configured() else None
+
+    def hand(_logger: Any, _method: str, event: Any) -> Any:
+        take(dict(event))
+        raise structlog.DropEvent
+
+    structlog.configure(
+        processors=[structlog.contextvars.merge_contextvars, structlog.processors.add_log_level, hand],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+        cache_logger_on_first_use=False,
+    )
+    try:
+        yield
+    finally:
+        structlog.reset_defaults()
+        if before is not None:
+            structlog.configure(**before)

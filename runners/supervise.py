@@ -5,30 +5,38 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
+from bus.broker import Unreachable
 from bus.run_bus import RunBus
 from core.run_folder import RunFolder
 from runners.actor_process import connect, reach_bus
+from runners.cli import first_cause
 from runners.live import View
 from runners.local import LocalRun
+from runners.logs import told_to, words
 from runners.watching import Watching
 
 
 async def supervise(config: Any, note: str) -> int:
     """0 when the run finished, 1 when it was given up, 130 when it was interrupted."""
     interrupted = asyncio.Event()
-    with View() as view:
+    view = View()
 
-        def feed(event: Mapping[str, Any]) -> None:
-            view.feed(event, time.time())
+    def feed(event: Mapping[str, Any]) -> None:
+        view.feed(event, time.time())
+
+    def trouble(actor: str, event: dict[str, Any]) -> None:
+        if event.get("level") in ("warning", "error", "critical"):
+            feed({"type": "error", "actor": actor, "text": words(event), "at": time.time()})
+
+    with view, told_to(partial(trouble, "supervisor")):
 
         def on_line(actor: str, event: dict[str, Any]) -> None:
             if event.get("event") == "died" or str(event.get("event", "")).startswith("died ("):
                 feed({"type": "actor", "actor": actor, "state": "restarting", "restarts": restarts(actor)})
-            if event.get("level") in ("warning", "error", "critical"):
-                text = " ".join(str(event[key]) for key in ("event", "why", "detail") if key in event)
-                feed({"type": "error", "actor": actor, "text": text, "at": time.time()})
+            trouble(actor, event)
 
         run = LocalRun(config, on_line=on_line)
 
@@ -62,8 +70,11 @@ async def supervise(config: Any, note: str) -> int:
                     task.result()
                 elif task is not background[0]:
                     task.cancel()
-            end = f"stopping; {again(run.folder)}" if interrupted.is_set() else "finished; writing everything down"
-            feed({"type": "note", "text": end})
+            feed({"type": "note", "text": ending(run, interrupted.is_set())})
+        except Exception as error:
+            cause = first_cause(error)
+            feed({"type": "note", "text": f"stopping: {cause or type(cause).__name__}"})
+            raise
         finally:
             for task in background:
                 task.cancel()
@@ -79,13 +90,26 @@ async def supervise(config: Any, note: str) -> int:
     return 0
 
 
+def ending(run: LocalRun, interrupted: bool) -> str:
+    """What is said while the actors are stopped, which may take minutes."""
+    if run.failed:
+        return f"stopping: {run.failed}"
+    return f"stopping; {again(run.folder)}" if interrupted else "finished; writing everything down"
+
+
 def again(folder: RunFolder) -> str:
     return f"`kernelmill up` with the same arguments, or with {folder.config}, goes on from here"
 
 
 async def _watch(config: Any, run: Any, feed: Any) -> None:
     url, token = reach_bus(config, run.folder)
-    bus: RunBus = await connect(config, "view", url, token)
+    try:
+        bus: RunBus = await connect(config, "up", url, token)
+    except Unreachable as error:
+        if config.bus.url:
+            raise
+        log = run.folder.nats / "nats-server.log"
+        raise Unreachable(f"the run's own broker does not answer (its log is {log}): {error}") from None
     try:
         await Watching(bus, config, lambda event, _: feed(event)).run()
     finally:

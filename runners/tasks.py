@@ -79,6 +79,7 @@ def source_of(text: str) -> dict[str, Any]:
     Raises:
         TaskError: none of the forms in EPILOG.
     """
+    from core.tasks import files
     from core.tasks.format import TaskError
 
     if text == "starter":
@@ -97,7 +98,7 @@ def source_of(text: str) -> dict[str, Any]:
         return {"kind": "jsonl", "path": path, "revision": revision}
     if text.endswith(".jsonl"):
         return {"kind": "jsonl", "path": text}
-    if "/" not in text and not Path(text).exists():
+    if "/" not in text and files.kind(Path(text)) == files.NOTHING:
         raise TaskError(
             f"got {text!r}, wanted starter, composed:COUNT, huggingface:NAME@REVISION, a folder or a .jsonl"
         )

@@ -22,9 +22,9 @@ def _fail(category: str, headline: str, detail: str = "") -> Finding:
 def check(expected: Expected, got: Any, context: str = "") -> Finding | None:
     """Compare one call's output (decoded) with what was expected; `context` says which inputs, for the feedback."""
     structure, tensors = flatten(got)
-    if _shape_of(structure) != _shape_of(expected.structure):
-        wanted = describe(expected.structure, expected.native)
-        return _fail("wrong_structure", f"forward returned {describe(structure, tensors)}, wanted {wanted}")
+    problem = structures_differ(structure, expected.structure)
+    if problem:
+        return _fail("wrong_structure", problem)
     for number, (tensor, native) in enumerate(zip(tensors, expected.native, strict=True)):
         name = "output" if len(tensors) == 1 else f"output {number}"
         if tensor.dtype != native.dtype:
@@ -40,6 +40,15 @@ def check(expected: Expected, got: Any, context: str = "") -> Finding | None:
         if finding is not None:
             return finding
     return None
+
+
+def structures_differ(got: Any, wanted: Any) -> str:
+    """What is wrong with an output's nesting; a list in place of a tuple is not."""
+    if _shape_of(got) == _shape_of(wanted):
+        return ""
+    if got[0] == wanted[0] and len(got[1]) == len(wanted[1]):  # both would be told alike
+        return "forward returned another nesting of tensors than Model does"
+    return f"forward returned {describe(got)}, wanted {describe(wanted)}"
 
 
 def _shape_of(structure: Any) -> Any:
@@ -71,13 +80,14 @@ def _values_differ(got: Any, wanted: Any) -> str:
     return ""
 
 
-def describe(structure: Any, tensors: list[torch.Tensor]) -> str:
-    """`a tuple of 2 tensors`, for people."""
+def describe(structure: Any) -> str:
+    """`a tuple of 2`, for people."""
     kind = structure[0]
     if kind == "tensor":
         return "one tensor"
     if kind == "sequence":
-        return f"a tuple of {len(structure[1])}"
+        known = [word for word in structure[2:] if word in ("list", "tuple")]
+        return f"a {known[0] if known else 'list or tuple'} of {len(structure[1])}"
     if kind == "dict":
         return f"a dict of {len(structure[1])}"
     return "nothing" if structure[1] is None else f"a {type(structure[1]).__name__}"

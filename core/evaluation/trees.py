@@ -10,7 +10,8 @@ import torch
 
 
 def flatten(value: Any) -> tuple[Any, list[torch.Tensor]]:
-    """Nesting with tensors replaced by a mark, and the tensors in order; lists and tuples count as the same."""
+    """Nesting with tensors replaced by a mark, and the tensors in order. Lists and tuples are both a `sequence`; which
+    one it was stands behind its parts, for people."""
     tensors: list[torch.Tensor] = []
     return _visited(value, tensors), tensors
 
@@ -21,7 +22,8 @@ def _visited(item: Any, tensors: list[torch.Tensor]) -> Any:
         tensors.append(item.detach())
         return ["tensor"]
     if isinstance(item, (list, tuple)):
-        return ["sequence", [_visited(part, tensors) for part in item]]
+        parts = [_visited(part, tensors) for part in item]
+        return ["sequence", parts, "list" if isinstance(item, list) else "tuple"]
     if isinstance(item, dict):
         return ["dict", {str(key): _visited(part, tensors) for key, part in item.items()}]
     return ["value", item if isinstance(item, (int, float, str, bool, type(None))) else repr(item)]

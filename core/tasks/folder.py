@@ -3,55 +3,76 @@
 Files named `*_triton.py` are answers beside their tasks (the starter set has them) and are left out.
 """
 
+import io
 import re
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+from core.tasks import files
 from core.tasks.format import TaskError
-from core.tasks.rows import Refused, make_task, task_or_refusal
+from core.tasks.rows import MAX_SOURCE, Refused, make_task, task_or_refusal
 from core.tasks.task import Task
 
 ANSWER = "_triton.py"
 
 
 def folder_tasks(path: Path, *, origin: str = "", backend: str = "triton") -> Iterator[Task | Refused]:
-    """All problems of the folder, by level and then by number or name; a file that is not a task is a refusal.
+    """All problems of the folder, by level and then by number or name; what is named like a problem or like a folder of
+    a level, but is none, is a refusal.
 
     Raises:
         TaskError: a file, no such folder, or no level folders in it.
     """
-    if path.is_file():
+    found = files.kind(path)
+    if found == files.FILE:
         raise TaskError(
-            f"{path}: a file that is no .jsonl; wanted a folder that holds level1/, level2/, ... with one problem per "
-            "file, or a .jsonl file with one task per line"
+            f"{files.shown(path)}: a file that is no .jsonl; wanted a folder that holds level1/, level2/, ... with one "
+            "problem per file, or a .jsonl file with one task per line"
         )
-    if not path.is_dir():
+    if found != files.FOLDER:
         raise TaskError(
-            f"{path}: no such folder; wanted one that holds level1/, level2/, ... with one problem per file"
+            f"{files.shown(path)}: {'no such folder' if found == files.NOTHING else found}; wanted one that holds "
+            "level1/, level2/, ... with one problem per file"
         )
-    levels = sorted(child for child in path.iterdir() if child.is_dir() and re.fullmatch(r"level\d+", child.name))
+    levels = [child for child in _children(path, files.shown(path)) if re.fullmatch(r"level\d+", child.name)]
     if not levels:
-        raise TaskError(f"{path}: holds no folder level1, level2, ...; wanted level*/N_name.py")
-    for folder in levels:
+        raise TaskError(f"{files.shown(path)}: holds no folder level1, level2, ...; wanted level*/N_name.py")
+    for folder in sorted(levels):
         level = folder.name.removeprefix("level")
-        for file in sorted(folder.glob("*.py"), key=_by_number):
+        where = folder.name if origin else files.shown(folder)
+        try:
+            children = _children(folder, where)
+        except TaskError as error:
+            yield Refused(where, str(error), int(level))
+            continue
+        for file in sorted((child for child in children if child.name.endswith(".py")), key=_by_number):
             if file.name.endswith(ANSWER) or file.name == "__init__.py":
                 continue
-            where = f"{folder.name}/{file.name}" if origin else str(file)
+            where = f"{folder.name}/{file.name}" if origin else files.shown(file)
             name, of = f"l{level}_{file.stem}", origin or path.name
-            yield task_or_refusal(partial(_task, file, name, level, of, backend, where), where)
+            yield task_or_refusal(partial(_task, file, name, level, of, backend, where), where, int(level))
+
+
+def _children(folder: Path, where: str) -> list[Path]:
+    if (found := files.kind(folder)) != files.FOLDER:
+        raise TaskError(f"{where}: {found}, wanted a folder")
+    try:
+        return list(folder.iterdir())
+    except OSError as error:
+        raise TaskError(f"{where}: {files.unreadable(error)}") from None
 
 
 def _task(file: Path, name: str, level: str, origin: str, backend: str, where: str) -> Task:
-    return make_task(name=name, level=level, origin=origin, source=_text(file), backend=backend, where=where)
+    return make_task(name=name, level=level, origin=origin, source=_text(file, where), backend=backend, where=where)
 
 
-def _text(file: Path) -> str:
+def _text(file: Path, where: str) -> str:
+    data = files.read(file, where, MAX_SOURCE)
     try:
-        return file.read_text(encoding="utf-8")
+        return io.TextIOWrapper(io.BytesIO(data), encoding="utf-8").read()  # any ends of lines
     except UnicodeDecodeError as error:
-        raise TaskError(f"{file}: not UTF-8 text (byte {error.start})") from None
+        raise TaskError(f"{where}: not UTF-8 text (byte {error.start})") from None
 
 
 def _by_number(file: Path) -> tuple[int, str]:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from core.tasks.format import TaskError
-from core.tasks.rows import Refused, task_of_row, task_or_refusal
+from core.tasks.rows import Refused, level_of_row, task_of_row, task_or_refusal
 from core.tasks.task import Task
 
 SAVED = ("dataset_dict.json", "state.json")
@@ -46,4 +46,4 @@ def huggingface_tasks(path: str, *, revision: str, backend: str = "triton") -> I
         for number, row in enumerate(rows):
             where = f"{path}, split {split}, row {number}"
             make = partial(task_of_row, row, origin=origin, backend=backend, where=where, revision=revision)
-            yield task_or_refusal(make, where)
+            yield task_or_refusal(make, where, level_of_row(row))

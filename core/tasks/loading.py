@@ -13,10 +13,15 @@ def load_tasks(
     sources: Sequence[Mapping[str, Any]], backend: str, side: str = "train", refused: list[Refused] | None = None
 ) -> list[Task]:
     """The tasks of all sources, in order; an id that comes twice is refused, and so is an empty list (TaskError).
-    `refused` takes what is not a task (as in `load_source`)."""
+    `refused` takes what is not a task; without it the first such file or row is an error."""
     found: dict[str, Task] = {}
     for source in sources:
-        for task in load_source(**source, backend=backend, refused=refused):
+        bad: list[Refused] = [] if refused is None else refused
+        tasks = load_source(**source, backend=backend, refused=bad)
+        if bad and refused is None:
+            more = f" (and {len(bad) - 1} more; `kernelmill tasks list` shows all)" if len(bad) > 1 else ""
+            raise TaskError(f'tasks.{side}: {bad[0].reason}{more}; tasks.refused = "skip" leaves out what is no task')
+        for task in tasks:
             if task.task_id in found and found[task.task_id].source != task.source:
                 raise TaskError(f"two {side} tasks are called {task.task_id!r}; ids must be unique in a run")
             found[task.task_id] = task

@@ -11,10 +11,13 @@ from typing import Any
 
 import msgspec
 
-from core.tasks import kernelbook, sakana
+from core.tasks import files, kernelbook, sakana
 from core.tasks.format import TaskError, parse, profiles_of
 from core.tasks.structure import structure_of
 from core.tasks.task import LEVELS, Task
+
+MAX_SOURCE = 1 << 20
+"""Characters, and bytes of a file; whole models take a few thousand."""
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -23,16 +26,18 @@ class Refused(msgspec.Struct, frozen=True):
     where: str
     reason: str
     """One line that begins with `where`."""
+    level: int | None = None
+    """That it says it is of; None where it does not say."""
 
 
-def task_or_refusal(make: Callable[[], Task], where: str) -> Task | Refused:
+def task_or_refusal(make: Callable[[], Task], where: str, level: int | None = None) -> Task | Refused:
     """What `make` gives, or why it is refused."""
     try:
         return make()
     except TaskError as error:
-        return Refused(where, " ".join(str(error).split()))
-    except RecursionError:
-        return Refused(where, f"{where}: the source is nested too deeply to be read")
+        return Refused(where, " ".join(str(error).split()), level)
+    except (RecursionError, MemoryError):
+        return Refused(where, f"{where}: the source is nested too deeply to be read", level)
 
 
 def make_task(*, name: str, level: Any, origin: str, source: Any, backend: str, where: str) -> Task:
@@ -42,10 +47,14 @@ def make_task(*, name: str, level: Any, origin: str, source: Any, backend: str, 
         where: names the file and line or row in errors.
 
     Raises:
-        TaskError: no source, an unknown level, or a source that does not keep the format.
+        TaskError: no source, an unknown level, a name that can't be shown, or a source that does not keep the format.
     """
     if not isinstance(source, str) or not source.strip():
         raise TaskError(f"{where}: the source must be a text that holds Python, got {source!r:.60}")
+    if len(source) > MAX_SOURCE:
+        raise TaskError(f"{where}: the source has {len(source):,} characters; at most {MAX_SOURCE:,} are read")
+    if files.odd(f"{origin}/{name}"):
+        raise TaskError(f"{where}: the name has control characters, or bytes that are no text; rename it")
     if str(level) not in [str(known) for known in LEVELS]:
         raise TaskError(f"{where}: level must be one of {', '.join(map(str, LEVELS))}, got {level!r}")
     profiles_of(parse(source, where), where)
@@ -78,6 +87,16 @@ def task_of_row(row: Any, *, origin: str, backend: str, where: str, revision: st
     else:
         fields = _kernelbench(row, where)
     return make_task(**fields, origin=origin, backend=backend, where=where)
+
+
+def level_of_row(row: Any) -> int | None:
+    """The level that a row says it is of, whatever else is wrong with it; None where it names none of `LEVELS`."""
+    if not isinstance(row, Mapping):
+        return None
+    extra = row.get("extra_info")
+    facts = {**row, **extra} if isinstance(extra, Mapping) else row
+    said = str(facts.get("Level_ID" if sakana.is_row(row) else "level"))
+    return next((level for level in LEVELS if str(level) == said), None)
 
 
 def _kernelbench(row: Mapping[str, Any], where: str) -> dict[str, Any]:

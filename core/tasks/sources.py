@@ -46,7 +46,7 @@ def load_source(
     Args:
         path: folder, file or data set name, for the kinds that need one.
         split: side of the split by operator structure.
-        levels: only these; empty takes all.
+        levels: only these; empty takes all. What is refused elsewhere is passed over as well.
         count: how many to make for `composed`; elsewhere a part chosen by the seed, in the source's order; 0 takes all.
         refused: takes what is not a task; without it the first such file or row is an error.
 
@@ -59,9 +59,12 @@ def load_source(
         return _composed(split, levels, count, seed, backend)
     everything: list[Task] = []
     out = [] if refused is None else refused
+    elsewhere = 0
     for found in _read(kind, path, revision, backend):
         if isinstance(found, Task):
             everything.append(found)
+        elif levels and found.level is not None and found.level not in levels:
+            elsewhere += 1
         else:
             out.append(found)
     if out and not (everything and refused is not None):
@@ -74,6 +77,8 @@ def load_source(
         if (not levels or task.level in levels) and (split == "all" or side_of(task.structure) == split)
     ]
     label = f"task source {kind}{f' {path}' if path else ''}"
+    if not everything and elsewhere:
+        raise TaskError(f"{label}: nothing in it has levels {levels}; {elsewhere} files or rows of others are no tasks")
     if not everything:
         raise TaskError(f"{label}: it is empty; wanted at least one task")
     if not chosen:

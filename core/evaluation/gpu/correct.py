@@ -151,10 +151,7 @@ def _answer(answer: Any) -> tuple[Any, list[Any]]:
 def _structures_differ(got: Any, wanted: Any) -> Finding | None:
     """Compare the child's word for its output's nesting with the reference's; what is not a tensor counts too."""
     try:
-        if compare._shape_of(got) != compare._shape_of(wanted):
-            text = f"forward returned {compare.describe(got, [])}, wanted {compare.describe(wanted, [])}"
-            if compare.describe(got, []) == compare.describe(wanted, []):
-                text = "forward returned another nesting of tensors than Model does"
+        if text := compare.structures_differ(got, wanted):
             return Finding(stage="correctness", category="wrong_structure", headline=text)
         problem = compare._values_differ(got, wanted)
     except (TypeError, ValueError, KeyError, IndexError, AttributeError, RecursionError):

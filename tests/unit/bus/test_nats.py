@@ -40,7 +40,9 @@ def test_no_server_is_one_clear_error():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    with pytest.raises(Unreachable, match=rf"learner could not connect to nats://127.0.0.1:{port} within 0\.3 s"):
+    with pytest.raises(
+        Unreachable, match=rf"the nats-server at nats://127.0.0.1:{port} could not be reached within 0\.3 s"
+    ):
         asyncio.run(NatsBroker.connect(f"nats://127.0.0.1:{port}", name="learner", deadline_s=0.3))
 
 

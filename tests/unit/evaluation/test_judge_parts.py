@@ -1,6 +1,7 @@
 """The pure parts: values on the wire, comparison, feedback, roofline, screens, settings."""
 
 import math
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,6 +16,7 @@ from core.evaluation.reference import Expected, Reference, Work
 from core.evaluation.roofline import KernelCounts, Roofline, floor_ms, kernel_ms, modelled, operator_ms
 from core.evaluation.screens import screen
 from core.evaluation.settings import JudgeSettings, parse_target
+from core.evaluation.trees import flatten
 
 DTYPES = sorted(values.DTYPES)
 
@@ -86,11 +88,32 @@ def test_type_shape_and_structure_are_exact() -> None:
     assert category(want, want) == "wrong_dtype"
     assert category(want, want.float().reshape(3, 2)) == "wrong_shape"
     assert category(want, want.float()[None]) == "wrong_shape"
-    finding = compare.check(expected(want), [want.float()])
-    assert finding is not None and finding.category == "wrong_structure"
-    assert "returned a tuple of 1, wanted one tensor" in finding.headline
     finding = compare.check(expected(want), None)
     assert finding is not None and "returned nothing, wanted one tensor" in finding.headline
+
+
+@pytest.mark.parametrize(
+    ("got", "wanted", "said"),
+    [
+        (lambda x: [x], lambda x: x, "forward returned a list of 1, wanted one tensor"),
+        (lambda x: (x, x), lambda x: x, "forward returned a tuple of 2, wanted one tensor"),
+        (lambda x: x, lambda x: [x, x], "forward returned one tensor, wanted a list of 2"),
+        (lambda x: (x,), lambda x: [x, x], "forward returned a tuple of 1, wanted a list of 2"),
+        (lambda x: {"a": x}, lambda x: [x], "forward returned a dict of 1, wanted a list of 1"),
+        (lambda x: [x, [x]], lambda x: (x, x), "forward returned another nesting of tensors than Model does"),
+        (lambda x: {"a": x}, lambda x: {"b": x}, "forward returned another nesting of tensors than Model does"),
+        (lambda x: [x, (x,)], lambda x: (x, [x]), ""),
+    ],
+)
+def test_another_structure_is_told_as_it_is_and_a_list_may_stand_for_a_tuple(got: Any, wanted: Any, said: str) -> None:
+    x = torch.ones(4)
+    structure, native = flatten(wanted(x))
+    sample = Expected(structure=structure, native=native, exact=[t.double() for t in native], is_double=True)
+    header, blobs = values.encode(got(x))  # as it comes from the candidate
+    finding = compare.check(sample, values.decode(header, memoryview(b"".join(blobs))))
+    assert (finding.headline if finding else "") == said
+    assert compare.structures_differ(flatten(got(x))[0], structure) == said
+    assert compare.describe(["sequence", [["tensor"]]]) == "a list or tuple of 1"  # from a side that does not say
 
 
 def test_non_finite_only_where_the_reference_has_it() -> None:
