@@ -4,6 +4,7 @@
 """
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ def run(args: argparse.Namespace) -> int:
     from runners.preflight import check
 
     config = load(args.config, args.overrides)
+    refuse_moved(Path(args.config), config, args.overrides)
     check(config, args.config)
     if args.dry_run:
         print(config.model_dump_json(indent=2))
@@ -54,6 +56,20 @@ def run_config(config: Any, note: str = "") -> int:
         lock.close()
 
 
+def refuse_moved(path: Path, config: Any, overrides: list[str]) -> None:
+    """A run folder's config names the folder: where that was moved, another run would begin at the old place."""
+    from runners.usage import UsageError
+
+    home = Path(config.run.folder) / config.run.name
+    meant_anew = any(text.startswith(("run.name=", "run.folder=")) for text in overrides)
+    is_a_runs = path.name == "config.json" and (path.parent / "record").is_dir()
+    if is_a_runs and not meant_anew and path.parent.resolve() != home.resolve():
+        raise UsageError(
+            f"{path} is the config of the run {home}, which was moved to {path.parent}: move it back to go on, or give "
+            f"run.name to begin another run with its settings"
+        )
+
+
 def finished_at(folder: Any) -> int:
     """Last step of a finished run; -1 while there is more to do."""
     from core.record import reading
@@ -70,4 +86,7 @@ def write_report(folder: Any) -> None:
     from runners.report import build_report
 
     if (folder.record / "steps.jsonl").exists() and any(step.kind == "step" for step in reading.steps(folder.root)):
-        print(f"report: {build_report(folder.root)}")
+        try:
+            print(f"report: {build_report(folder.root)}")
+        except OSError as error:  # what ended the run, a full disk say, may keep it from being written
+            print(f"no report: {error}; `kernelmill report {folder.root}` makes it later", file=sys.stderr)
