@@ -18,14 +18,13 @@ One zygote runs one child at a time; siblings share nothing that can be written.
 in a child before any candidate code; they raise OSError when a wall can't be built and the candidate then never starts.
 """
 
-import math
 import os
 import resource
 
 import msgspec
 
+from core.evaluation.walls import cpu_time, landlock, linux, seccomp
 from core.evaluation.walls import gpu as gpu_walls
-from core.evaluation.walls import landlock, linux, seccomp
 from core.evaluation.walls.jail import build_jail as build_jail
 from core.evaluation.walls.jail import enter_namespaces as enter_namespaces
 from core.evaluation.walls.jail import readable_paths
@@ -161,10 +160,9 @@ def _give_up(parent: int) -> None:
 
 
 def _limit(limits: Limits, walls: Walls) -> None:
-    cpu = math.ceil(limits.wall_s) + 5
     wanted = {
         resource.RLIMIT_AS: _address_space + limits.memory_mb * 2**20,
-        resource.RLIMIT_CPU: cpu,
+        resource.RLIMIT_CPU: cpu_time.limit_s(limits.wall_s),
         resource.RLIMIT_FSIZE: limits.tmp_mb * 2**20,
         resource.RLIMIT_NOFILE: 128,
         resource.RLIMIT_CORE: 0,
