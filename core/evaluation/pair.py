@@ -39,15 +39,15 @@ def run(walls: sandbox.Walls, limits: sandbox.Limits, slot: int, folder: str, jo
     torch.set_grad_enabled(False)
     worker = executor.Executor(host_link, os.path.join(folder, "candidate.py"))
     if not calls.Calls(worker, channel, job, data).run():  # the host went without a word
-        channel.send(_ending(child, limits.wall_s))
+        channel.send(_ending(child, limits.cpu_limit_s))
     ours.close()
 
 
-def _ending(child: int, wall_s: float) -> dict[str, Any]:
+def _ending(child: int, cpu_limit_s: int) -> dict[str, Any]:
     """How the host ended; a host that closed its link and lives on ended badly."""
     for _ in range(100):
         if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
-            out_of_time = cpu_time.ran_out(child, wall_s)
+            out_of_time = cpu_time.ran_out(child, cpu_limit_s)
             code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
             return {"host_ended": code, "host_out_of_time": out_of_time}
         time.sleep(0.02)

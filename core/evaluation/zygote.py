@@ -95,8 +95,8 @@ def _child(start: Start, spawn: Spawn, fds: list[int], work: Any, folder: str, p
         os._exit(code)
 
 
-def _reap(child: int, wall_s: float, leftovers: bool) -> Exited:
-    out_of_time = cpu_time.ran_out(child, wall_s)
+def _reap(child: int, cpu_limit_s: int, leftovers: bool) -> Exited:
+    out_of_time = cpu_time.ran_out(child, cpu_limit_s)
     _, status, usage = os.wait4(child, 0)
     if leftovers:
         _sweep()
@@ -180,7 +180,7 @@ def _serve(control: socket.socket, start: Start, work: Any) -> None:
                 else:
                     os.kill(child, signal.SIGKILL)
         os.close(watch)
-        control.send(msgspec.msgpack.encode(_reap(child, message.limits.wall_s, leftovers=not namespaces)))
+        control.send(msgspec.msgpack.encode(_reap(child, message.limits.cpu_limit_s, leftovers=not namespaces)))
 
 
 def main(control_fd: int, worker: int) -> None:

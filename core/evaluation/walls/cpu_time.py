@@ -21,11 +21,11 @@ def limit_s(wall_s: float) -> int:
     return math.ceil(wall_s) + _GRACE_S
 
 
-def ran_out(child: int, wall_s: float) -> bool:
-    """Whether a child that has ended, and was not reaped yet, was ended by the limit that goes with its wall."""
+def ran_out(child: int, limit: int) -> bool:
+    """Whether a child that has ended, and was not reaped yet, was ended by its RLIMIT_CPU."""
     how = os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
     if how is None or how.si_code != os.CLD_KILLED or how.si_status != signal.SIGKILL:
         return False
     with contextlib.suppress(OSError):  # a kernel that does not tell
-        return time.clock_gettime(~child << 3) >= limit_s(wall_s)  # CPUCLOCK_PROF of that process
+        return time.clock_gettime(~child << 3) >= limit  # CPUCLOCK_PROF of that process
     return False

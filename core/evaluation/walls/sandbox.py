@@ -43,13 +43,20 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     memory_mb: int
     wall_s: float
-    """CPU seconds are limited to a little more than this; the wall itself is watched by the trusted side."""
+    """Watched by the trusted side."""
+    compilers_s: float = 0.0
+    """What compilers that it starts may take on top; each inherits the limit on processor time."""
     tmp_mb: int = 64
     threads: int = 64
     allow_processes: bool = False
     """The compiler runs an assembler."""
     device: bool = False
     """It uses a GPU: its address space has no limit (the driver reserves all of it), its data has."""
+
+    @property
+    def cpu_limit_s(self) -> int:
+        """Processor time of each process: a little more than it could use in its time."""
+        return cpu_time.limit_s(self.wall_s + self.compilers_s)
 
 
 _address_space = 0
@@ -162,7 +169,7 @@ def _give_up(parent: int) -> None:
 def _limit(limits: Limits, walls: Walls) -> None:
     wanted = {
         resource.RLIMIT_AS: _address_space + limits.memory_mb * 2**20,
-        resource.RLIMIT_CPU: cpu_time.limit_s(limits.wall_s),
+        resource.RLIMIT_CPU: limits.cpu_limit_s,
         resource.RLIMIT_FSIZE: limits.tmp_mb * 2**20,
         resource.RLIMIT_NOFILE: 128,
         resource.RLIMIT_CORE: 0,
