@@ -6,10 +6,10 @@ no HTTP, no bus, no clock.
 A client that only reads `compiled` and `correctness` must never take our own trouble, or a tier that can't tell, for a
 wrong kernel. So only verdicts about the candidate are results (200); all other answers have no such fields:
 
-    pass, fail                    200  {compiled, correctness, metadata, runtime, runtime_stats}
+    pass, fail                    200  {compiled, correctness, metadata, runtime, runtime_stats}; `memory` too
     fail: the source won't parse  400  {detail, metadata}
     fail: it used up its time     504
-    fail: its process died        500
+    fail: its process crashed     500
     unsupported                   501  asking again will not help
     infra                         503  with Retry-After; 500 when trying again did not help
     infra: the reference fails    400  the request is at fault, not the candidate and not us

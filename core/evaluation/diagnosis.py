@@ -83,7 +83,7 @@ def ending(outcome: Outcome, report: Report, wall_s: float, memory_mb: int) -> F
     if report.forged:
         return _tampered(f"spoke to the executor directly: {report.forged}")
     code = outcome.code if report.host_ended is None else report.host_ended
-    if outcome.timed_out or code == -signal.SIGXCPU:
+    if outcome.timed_out or report.host_out_of_time or code == -signal.SIGXCPU:
         detail = "Look for a loop that does not end, or for a grid of far too many programs."
         return Finding(
             stage=stage, category="timeout", headline=f"stopped after {wall_s:g} s while {doing}", detail=detail

@@ -10,13 +10,14 @@ import socket
 import sys
 import time
 import traceback
+from typing import Any
 
 import torch
 
 from core.evaluation import harness, host, link
 from core.evaluation.harness import CONFINED
 from core.evaluation.interpreter import calls, executor
-from core.evaluation.walls import sandbox
+from core.evaluation.walls import cpu_time, sandbox
 
 
 def run(walls: sandbox.Walls, limits: sandbox.Limits, slot: int, folder: str, job_fd: int, result_fd: int) -> None:
@@ -38,18 +39,19 @@ def run(walls: sandbox.Walls, limits: sandbox.Limits, slot: int, folder: str, jo
     torch.set_grad_enabled(False)
     worker = executor.Executor(host_link, os.path.join(folder, "candidate.py"))
     if not calls.Calls(worker, channel, job, data).run():  # the host went without a word
-        channel.send({"host_ended": _exit_code(child)})
+        channel.send(_ending(child, limits.cpu_limit_s))
     ours.close()
 
 
-def _exit_code(child: int) -> int:
+def _ending(child: int, cpu_limit_s: int) -> dict[str, Any]:
     """How the host ended; a host that closed its link and lives on ended badly."""
     for _ in range(100):
-        pid, status = os.waitpid(child, os.WNOHANG)
-        if pid:
-            return os.waitstatus_to_exitcode(status)
+        if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+            out_of_time = cpu_time.ran_out(child, cpu_limit_s)
+            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            return {"host_ended": code, "host_out_of_time": out_of_time}
         time.sleep(0.02)
-    return 1
+    return {"host_ended": 1}
 
 
 def _host(

@@ -66,6 +66,8 @@ class Report(msgspec.Struct, kw_only=True):
     ghost: tuple[Any, bytes] | None = None
     host_ended: int | None = None
     """How the host ended, when it went without a word: exit status, or minus the signal."""
+    host_out_of_time: bool = False
+    """It was the limit on processor time that ended the host."""
     forged: str = ""
     definitions: dict[str, KernelDefinition] = {}
     extensions: list[Extension] = []
@@ -98,6 +100,7 @@ def read(outcome: Outcome) -> Report:
             report.ghost = (header["ghost"], blob)
         elif "host_ended" in header:
             report.host_ended = int(header["host_ended"])
+            report.host_out_of_time = bool(header.get("host_out_of_time"))
         elif "forged" in header:
             report.forged = str(header["forged"])
         elif "draw" in header:

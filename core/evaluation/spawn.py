@@ -21,7 +21,7 @@ import msgspec
 from core.evaluation import harness, import_path, zygote_messages
 from core.evaluation.walls import gpu as gpu_walls
 from core.evaluation.walls import jail, sandbox, scratch
-from core.evaluation.walls.held_up import LOOK_S, HeldUp, most_s
+from core.evaluation.walls.held_up import LOOK_S, HeldUp, below, most_s
 from core.evaluation.walls.namespaces import LAST_SLOT
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -48,6 +48,7 @@ class Outcome(msgspec.Struct, kw_only=True):
     cut_short: bool = False
     """Enough was seen; the child was ended there."""
     timed_out: bool = False
+    """By the wall's clock, or by the limit on processor time."""
     flooded: bool = False
     """It printed far too much."""
     overfull: bool = False
@@ -93,6 +94,8 @@ class Zygote:
         self._outer, self._lock = "", -1
         self._trouble = ""
         self._ready = False
+        self._standing: tuple[int, ...] = ()
+        """Its own processes beside `pid`."""
 
     def start(self) -> None:
         """Start the process; its imports go on while the caller does other things. Trouble is told by `wait_ready`."""
@@ -161,6 +164,7 @@ class Zygote:
             self._trouble = import_path.differences(ready.packages)
             if self._trouble:
                 raise ZygoteError(self._trouble)
+            self._standing = below(self.pid)
             self._ready = True
 
     def stop(self) -> None:
@@ -241,7 +245,7 @@ class Zygote:
         poll = select.poll()
         for fd in (result, output, self._control.fileno()):
             poll.register(fd, select.POLLIN)
-        deadline, held_up = started + limits.wall_s, HeldUp(self.pid)
+        deadline, held_up = started + limits.wall_s, HeldUp(self.pid, self._standing)
         killed_at, looked_at = 0.0, started
         exited: zygote_messages.Exited | None = None
         buffer = 1 << 20
@@ -299,6 +303,7 @@ class Zygote:
                     break
         outcome.code, outcome.peak_mb, outcome.cpu_s = exited.code, exited.peak_mb, exited.cpu_s
         outcome.wall_s = time.monotonic() - started
+        outcome.timed_out |= exited.out_of_time
         outcome.output = printed.decode("utf-8", "replace")
         confined = received[:1] == harness.CONFINED
         del received[:1]

@@ -24,8 +24,8 @@ import msgspec
 
 from core.evaluation import import_path
 from core.evaluation.harness import CONFINED
+from core.evaluation.walls import cpu_time, linux, sandbox
 from core.evaluation.walls import gpu as gpu_walls
-from core.evaluation.walls import linux, sandbox
 from core.evaluation.zygote_messages import JOB_FD, RESULT_FD, SANDBOX_FAILED, Exited, Kill, Ready, Spawn, Start
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -95,7 +95,8 @@ def _child(start: Start, spawn: Spawn, fds: list[int], work: Any, folder: str, p
         os._exit(code)
 
 
-def _reap(child: int, leftovers: bool) -> Exited:
+def _reap(child: int, cpu_limit_s: int, leftovers: bool) -> Exited:
+    out_of_time = cpu_time.ran_out(child, cpu_limit_s)
     _, status, usage = os.wait4(child, 0)
     if leftovers:
         _sweep()
@@ -103,6 +104,7 @@ def _reap(child: int, leftovers: bool) -> Exited:
         code=os.waitstatus_to_exitcode(status),
         peak_mb=usage.ru_maxrss // 1024,
         cpu_s=usage.ru_utime + usage.ru_stime,
+        out_of_time=out_of_time,
     )
 
 
@@ -178,7 +180,7 @@ def _serve(control: socket.socket, start: Start, work: Any) -> None:
                 else:
                     os.kill(child, signal.SIGKILL)
         os.close(watch)
-        control.send(msgspec.msgpack.encode(_reap(child, leftovers=not namespaces)))
+        control.send(msgspec.msgpack.encode(_reap(child, message.limits.cpu_limit_s, leftovers=not namespaces)))
 
 
 def main(control_fd: int, worker: int) -> None:

@@ -35,8 +35,9 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
 
 
 class Exited(msgspec.Struct, frozen=True, kw_only=True, tag="exited"):
-    """`code` is the exit status, or minus the signal."""
+    """`code` is the exit status, or minus the signal; `out_of_time`: the limit on processor time ended it."""
 
     code: int
     peak_mb: int
     cpu_s: float
+    out_of_time: bool = False

@@ -133,7 +133,7 @@ class GpuZygote(Zygote):
             raise ChildFailed(command, timed_out=True, baseline=self.baseline) from None
         except WireClosed:
             if not self._owed:
-                raise ChildFailed(command, code=self.end().code, baseline=self.baseline) from None
+                raise self._gone(command) from None
         self._owed.append(command)
 
     def share(self, name: str, arena: Any) -> None:
@@ -165,7 +165,7 @@ class GpuZygote(Zygote):
             garbled = {"type": GARBLED, "message": str(error)}
             raise ChildFailed(command, error=garbled, baseline=self.baseline) from None
         except WireClosed:
-            raise ChildFailed(command, code=self.end().code, baseline=self.baseline) from None
+            raise self._gone(command) from None
         if isinstance(reply, list) and len(reply) == 2 and reply[0] == "done":
             if command in _WARMS:
                 self.cold = _WARMS[command]
@@ -176,6 +176,11 @@ class GpuZygote(Zygote):
             failed = False
         said = reply[1] if failed else {"type": GARBLED, "message": "its answer is none of ours"}
         raise ChildFailed(command, error=said, baseline=self.baseline)
+
+    def _gone(self, command: str) -> ChildFailed:
+        """Of a child that went without a word: how it ended."""
+        exited = self.end()
+        return ChildFailed(command, code=exited.code, timed_out=exited.out_of_time, baseline=self.baseline)
 
     def end(self) -> zygote_messages.Exited:
         """End the child, whatever it does; how it ended."""

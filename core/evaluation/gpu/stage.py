@@ -47,6 +47,7 @@ from core.evaluation.screens import screen
 from core.evaluation.source_text import without_mark
 from core.evaluation.spawn import ZygoteError
 from core.evaluation.verdict import Verdict
+from core.evaluation.waits import BUILD_S
 from core.evaluation.walls import sandbox
 from core.tasks.format import TaskError
 from core.tasks.task import Task
@@ -280,8 +281,8 @@ class GpuStage(Troubles):
     def _limits(self) -> sandbox.Limits:
         settings = self.settings
         return sandbox.Limits(
-            memory_mb=settings.memory_mb, wall_s=settings.wall_s, tmp_mb=512, threads=512, allow_processes=True,
-            device=settings.device != "cpu",
+            memory_mb=settings.memory_mb, wall_s=settings.wall_s, compilers_s=BUILD_S, tmp_mb=512, threads=512,
+            allow_processes=True, device=settings.device != "cpu",
         )  # fmt: skip
 
     def _load(self, zygote: GpuZygote, task: GpuTask, source: str, backend: str) -> None:

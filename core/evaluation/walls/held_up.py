@@ -21,20 +21,27 @@ def most_s(wall_s: float) -> float:
     return (1 + MOST) * wall_s
 
 
-class HeldUp:
-    """From now on, of all that descends from one process and of the calling thread, which works for it."""
+def below(root: int) -> tuple[int, ...]:
+    """The processes that descend from one."""
+    with contextlib.suppress(psutil.Error, OSError):
+        return tuple(child.pid for child in psutil.Process(root).children(recursive=True))
+    return ()
 
-    def __init__(self, root: int) -> None:
+
+class HeldUp:
+    """From now on, of all that descends from one process and of the calling thread, which works for it.
+
+    `standing` are the descendants that are there already: a zygote that was started on a busy machine waited for
+    seconds while it imported torch, and that is none of its children's time."""
+
+    def __init__(self, root: int, standing: tuple[int, ...] = ()) -> None:
         self._root, self._us = root, (str(root), f"self/task/{threading.get_native_id()}")
-        self._waited: dict[str, float] = {}
-        self._before = sum(_waited(self._us).values())
+        self._waited = _waited((*self._us, *map(str, standing)))
+        self._before = sum(self._waited.values())
 
     def seconds(self) -> float:
         """So far; never less than it was."""
-        children: list[psutil.Process] = []
-        with contextlib.suppress(psutil.Error, OSError):
-            children = psutil.Process(self._root).children(recursive=True)
-        for name, waited_s in _waited((*self._us, *(str(child.pid) for child in children))).items():
+        for name, waited_s in _waited((*self._us, *map(str, below(self._root)))).items():
             self._waited[name] = max(waited_s, self._waited.get(name, 0.0))
         return max(0.0, sum(self._waited.values()) - self._before)
 

@@ -18,14 +18,13 @@ One zygote runs one child at a time; siblings share nothing that can be written.
 in a child before any candidate code; they raise OSError when a wall can't be built and the candidate then never starts.
 """
 
-import math
 import os
 import resource
 
 import msgspec
 
+from core.evaluation.walls import cpu_time, landlock, linux, seccomp
 from core.evaluation.walls import gpu as gpu_walls
-from core.evaluation.walls import landlock, linux, seccomp
 from core.evaluation.walls.jail import build_jail as build_jail
 from core.evaluation.walls.jail import enter_namespaces as enter_namespaces
 from core.evaluation.walls.jail import readable_paths
@@ -44,13 +43,20 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     memory_mb: int
     wall_s: float
-    """CPU seconds are limited to a little more than this; the wall itself is watched by the trusted side."""
+    """Watched by the trusted side."""
+    compilers_s: float = 0.0
+    """What compilers that it starts may take on top; each inherits the limit on processor time."""
     tmp_mb: int = 64
     threads: int = 64
     allow_processes: bool = False
     """The compiler runs an assembler."""
     device: bool = False
     """It uses a GPU: its address space has no limit (the driver reserves all of it), its data has."""
+
+    @property
+    def cpu_limit_s(self) -> int:
+        """Processor time of each process: a little more than it could use in its time."""
+        return cpu_time.limit_s(self.wall_s + self.compilers_s)
 
 
 _address_space = 0
@@ -161,10 +167,9 @@ def _give_up(parent: int) -> None:
 
 
 def _limit(limits: Limits, walls: Walls) -> None:
-    cpu = math.ceil(limits.wall_s) + 5
     wanted = {
         resource.RLIMIT_AS: _address_space + limits.memory_mb * 2**20,
-        resource.RLIMIT_CPU: cpu,
+        resource.RLIMIT_CPU: limits.cpu_limit_s,
         resource.RLIMIT_FSIZE: limits.tmp_mb * 2**20,
         resource.RLIMIT_NOFILE: 128,
         resource.RLIMIT_CORE: 0,

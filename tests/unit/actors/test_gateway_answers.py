@@ -47,6 +47,8 @@ def test_every_failure_has_the_servers_word_or_is_a_wrong_output(category):
         ("crash", "the process died of SIGSEGV", 500, "segmentation_fault"),
         ("crash", "the process died of SIGABRT", 500, "memory_fault"),
         ("crash", "the process ended (exit 3)", 500, "process_error"),
+        ("memory", "", 200, "process_error"),
+        ("output_limit", "", 200, "process_error"),
         ("out_of_bounds", "", 200, "illegal_memory_access"),
         ("shared_memory", "", 200, "shared_memory_exceeded"),
         ("compile_error", "", 200, "triton_compilation_error"),

@@ -5,6 +5,7 @@ import torch
 
 from core.evaluation.gpu import timing
 from core.evaluation.gpu.stage import GpuSettings, GpuStage
+from core.evaluation.waits import BUILD_S
 from core.evaluation.walls import sandbox
 from core.tasks.task import Task
 
@@ -133,3 +134,10 @@ def test_an_endless_candidate_is_stopped():
         assert stage.judge(TASK, CANDIDATE.format(body=RIGHT), "k", timed=False).kind == "pass"
     finally:
         stage.stop()
+
+
+def test_a_candidates_compilers_have_processor_time_beside_its_own(stage):
+    """nvcc inherits the limit, and torch's headers alone may take it longer than a short wall."""
+    limit = f"import resource; assert resource.getrlimit(resource.RLIMIT_CPU)[1] >= {30 + BUILD_S}; "
+    verdict = stage.judge(TASK, CANDIDATE.format(body=limit + RIGHT), "k", timed=False)
+    assert verdict.kind == "pass", verdict.feedback

@@ -16,6 +16,7 @@ from shared_judges import Judges, has_namespaces
 
 from core.evaluation import waits
 from core.evaluation.settings import JudgeSettings
+from core.evaluation.walls import held_up
 from core.evaluation.walls.held_up import MOST, HeldUp, most_s
 
 CPU = {min(os.sched_getaffinity(0))}
@@ -86,6 +87,24 @@ def test_a_thread_counts_for_itself():
     thread.start()
     thread.join()
     assert held[0]._us[1] != HeldUp(os.getpid())._us[1]
+
+
+@pytest.mark.parametrize("level", ["judge", "basic"])
+def test_what_a_zygote_waited_before_is_none_of_the_candidates_time(
+    judges: Judges, level: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was started on a busy machine waited for seconds while it imported torch."""
+    judge = judges[level]
+    own = {str(pid) for pid in (judge._zygote.pid, *held_up.below(judge._zygote.pid))}
+    real = held_up._waited
+
+    def long_ago(places: tuple[str, ...]) -> dict[str, float]:
+        return {place: waited_s + 1000.0 * (place in own) for place, waited_s in real(places).items()}
+
+    monkeypatch.setattr(held_up, "_waited", long_ago)
+    monkeypatch.setattr(judge, "settings", msgspec.structs.replace(judge.settings, wall_s=1.0))
+    verdict = judge.judge(TASK, candidate(top="import time; time.sleep(1000)"), "key")
+    assert verdict.category == "timeout" and verdict.wall_s < most_s(1.0), verdict.wall_s
 
 
 @pytest.fixture
