@@ -124,6 +124,10 @@ METRICS: tuple[Metric, ...] = (
     Metric("rss_mb", "MB", GAUGE, "every actor: resident memory"),
     Metric("refused_messages", "messages", GAUGE, "every actor: messages that it could not read"),
     Metric("leaving", "0 or 1", GAUGE, "every actor: 1 in its last beat"),
+    Metric(
+        "at_work", "0 or 1", GAUGE,
+        "sampler, learner, recorder, checkpointer: 1 once it has made sure that it is the run's only one",
+    ),
     Metric("admitted_groups", "groups", GAUGE, "sampler: admitted so far"),
     Metric("open_groups", "groups", GAUGE, "sampler: admitted, and neither trained on nor rejected"),
     Metric("left_out_tasks", "tasks", GAUGE, "sampler: found so far that would pay for computing nothing"),
