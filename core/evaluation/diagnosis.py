@@ -65,6 +65,7 @@ _DOING = {
     "import": "importing the source",
     "construct": "constructing ModelNew",
     "forward": "running forward",
+    "configuration": "running forward with another configuration of its autotuner",
 }
 
 
@@ -208,7 +209,20 @@ def outputs(report: Report, draws: list[Draw], work: Work, may_mutate: bool, gho
         text = f"a later call with call {trace.changed[0] + 1}'s inputs gave another output"
         detail = "An output may depend on nothing but the inputs and parameters of its own call."
         return Finding(stage="correctness", category="nondeterministic", headline=text, detail=detail)
-    return _ghost(report, draws[ghost], ghost)
+    return _configurations(report, draws) or _ghost(report, draws[ghost], ghost)
+
+
+def _configurations(report: Report, draws: list[Draw]) -> Finding | None:
+    """On a GPU the autotuner may choose any of them."""
+    for number, index, tree, blob in report.configurations:
+        context = f"Configuration {number + 1} of autotune differs; the first one is right"
+        try:
+            finding = compare.check(draws[index].expected, values.decode(tree, memoryview(blob)), context)
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+            return _tampered(f"the output of configuration {number + 1} does not decode: {error}")
+        if finding is not None:
+            return finding
+    return None
 
 
 def _in_its_mode(

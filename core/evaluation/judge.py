@@ -36,6 +36,8 @@ from core.tasks.task import Task
 REFERENCE_S = 120.0
 """For a task's own code to load and to be counted, once in a worker's life: no sandbox ends it, as it would a
 candidate. Less than `pool.longest_s` leaves for it."""
+MAX_CONFIGURATIONS = 15
+"""Of its autotuners, that a candidate is called with beside the first one."""
 _CACHED_TASKS = 256
 _WARM_UP = """
 import torch
@@ -185,7 +187,7 @@ class Judge:
             blobs,
             limits,
             settings.output_kb,
-            result_mb=8 + most * (len(draws) + 1) // 2**20,
+            result_mb=8 + most * (len(draws) + 1 + MAX_CONFIGURATIONS) // 2**20,
             enough=None if self._compile else settled,
         )
         try:
@@ -226,6 +228,9 @@ class Judge:
         settings = self.settings
         if report.error is not None:
             raised = diagnosis.error_finding(report.error, screens, settings.memory_mb)
+            if report.error.phase == "configuration":
+                detail = f"{raised.detail} In another configuration of its autotuner than the first.".strip()
+                raised = msgspec.structs.replace(raised, detail=detail)
             excused = raised.kind == "unsupported"
             return (diagnosis.wrong_already(report, draws, prepared.may_mutate) if excused else None) or raised
         if outcome.cut_short:
@@ -298,6 +303,7 @@ def job(candidate: str, backend: str, drawn: Drawn, ghost: int, most: int) -> tu
         "extensions": backend == "cuda",
         "ghost": ghost,
         "rechecks": rechecks(drawn),
+        "configurations": MAX_CONFIGURATIONS,
         "max_output_bytes": most,
         "draws": [
             {

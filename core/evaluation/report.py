@@ -64,6 +64,8 @@ class Report(msgspec.Struct, kw_only=True):
     error: ErrorFrame | None = None
     trace: TraceFrame | None = None
     ghost: tuple[Any, bytes] | None = None
+    configurations: list[tuple[int, int, Any, bytes]] = []
+    """Calls with another configuration of the autotuner: which, of which draw, tree and bytes of the output."""
     host_ended: int | None = None
     """How the host ended, when it went without a word: exit status, or minus the signal."""
     host_out_of_time: bool = False
@@ -98,6 +100,9 @@ def read(outcome: Outcome) -> Report:
             report.trace = msgspec.convert(header["trace"], TraceFrame)
         elif "ghost" in header:
             report.ghost = (header["ghost"], blob)
+        elif "configuration" in header:
+            number, draw = int(header["configuration"]), int(header["of_draw"])
+            report.configurations.append((number, draw, header["tree"], blob))
         elif "host_ended" in header:
             report.host_ended = int(header["host_ended"])
             report.host_out_of_time = bool(header.get("host_out_of_time"))

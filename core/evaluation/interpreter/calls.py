@@ -1,9 +1,12 @@
-"""The calls of one candidate: import, construct, call for every draw, one call replayed, calls made again.
+"""The calls of one candidate: import, construct, call for every draw, one call replayed, calls made again, calls with
+other configurations of its autotuners.
 
 Drives the host through the executor and reports to the trusted side what came out: outputs by value, changed inputs and
 parameters, what torch did in each call, the ghost run, outputs that changed. It judges nothing.
 """
 
+import random
+import time
 from typing import Any
 
 import msgspec
@@ -15,6 +18,10 @@ from core.evaluation.interpreter.executor import Executor, HostFailed, KernelFai
 from core.evaluation.interpreter.operators import Operators
 from core.evaluation.interpreter.storages import BadReference, Storages, named_dtype
 from core.evaluation.interpreter.tracing import TRACER
+
+PASSED_OVER = ("AssertionError", "UnsupportedError", "NeedsGpuError", "OutOfTime")
+"""What a kernel may end with in a configuration that an autotuner leaves out on a GPU (static asserts), or of which
+nothing can be told here in time."""
 
 
 class Calls:
@@ -32,7 +39,7 @@ class Calls:
     def run(self) -> bool:
         """Import, construct, call for every draw, replay; failures become an `error` frame. False when the host went
         without a word."""
-        phase = "import"
+        phase, began = "import", time.monotonic()
         try:
             self._phase(phase)
             self._executor.source, self._executor.takes_extensions = self._job["source"], self._job["extensions"]
@@ -51,6 +58,8 @@ class Calls:
             trace = {"kernels": TRACER.report(), "reused": self._overwritten()}
             trace["changed"] = [index for index in self._job["rechecks"] if not self._same_again(index)]
             self._channel.send({"trace": trace, **self._program()})
+            phase = "configuration"
+            self._other_configurations(time.monotonic() - began)
         except (HostFailed, KernelFailed) as failure:
             self._send_error({**failure.error, "phase": phase})
         except link.LinkClosed:
@@ -118,11 +127,8 @@ class Calls:
         self._phase("forward", index)
         encoded = self._call(draw, None if same else refs)
         log, executor.log = executor.log, None
-        output = executor.operators.decode(encoded)
+        output = self._output(encoded)
         counts = executor.operators.take_counts()
-        size = sum(tensor.nbytes for tensor in tensors_in(output))
-        if size > self._job["max_output_bytes"]:
-            raise HostFailed({"type": "OutputTooLarge", "message": f"forward returned {size:,} bytes"})
         tree, blobs = values.encode(output)
         frame = {
             "draw": index,
@@ -197,6 +203,38 @@ class Calls:
         encoded = self._call(draw, self._executor.operators.answer(inputs))
         again = tensors_in(self._executor.operators.decode(encoded))
         return len(again) == len(before) and all(map(_nearly, again, before))
+
+    def _other_configurations(self, most_s: float) -> None:
+        """One call with each configuration of an autotuner that was not chosen, by chance in order and in values; for
+        as long as all calls before took, and as many as the job says. The account of the run is closed: a GPU passes
+        over configurations that do not fit it, so they are neither compiled nor counted here."""
+        count = int(self._executor.command("configurations", 0))
+        by_chance = random.SystemRandom()
+        numbers = by_chance.sample(range(1, max(1, count)), max(0, min(count - 1, self._job["configurations"])))
+        TRACER.until = time.monotonic() + most_s
+        for number in numbers:
+            self._executor.command("configurations", number)
+            index = by_chance.randrange(len(self._job["draws"]))
+            draw = self._job["draws"][index]
+            inputs, _ = self._place(draw, same_places=True)
+            self._phase("configuration", number)
+            try:
+                encoded = self._call(draw, self._executor.operators.answer(inputs))
+            except KernelFailed as failure:
+                if failure.error["type"] in PASSED_OVER or failure.error["memory"]:
+                    return  # the host can't go on
+                raise
+            tree, blobs = values.encode(self._output(encoded))
+            self._channel.send({"configuration": number, "of_draw": index, "tree": tree}, blobs)
+            if time.monotonic() > TRACER.until:
+                return
+
+    def _output(self, encoded: Any) -> Any:
+        output = self._executor.operators.decode(encoded)
+        size = sum(tensor.nbytes for tensor in tensors_in(output))
+        if size > self._job["max_output_bytes"]:
+            raise HostFailed({"type": "OutputTooLarge", "message": f"forward returned {size:,} bytes"})
+        return output
 
     def _overwritten(self) -> list[int]:
         """Calls whose output is no longer what it was when they returned."""

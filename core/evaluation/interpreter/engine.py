@@ -10,6 +10,7 @@ element, which shows races that the serial grid hides.
 patches and restores it around every launch, which costs more than a small kernel).
 """
 
+import time
 import types
 from typing import Any
 
@@ -19,7 +20,7 @@ import triton.language as tl
 from triton.runtime import interpreter, jit
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from core.evaluation.interpreter.tracing import TRACER, Region
+from core.evaluation.interpreter.tracing import TRACER, OutOfTime, Region
 
 
 def to_language(value: Any, name: str) -> Any:
@@ -63,6 +64,8 @@ def execute(key: str, kernel: Any, arguments: dict[str, Any], sizes: list[int]) 
         for y in range(sizes[1]):
             for z in range(sizes[2]):
                 program += 1
+                if time.monotonic() > TRACER.until:
+                    raise OutOfTime
                 TRACER.program = program
                 builder.grid_idx = (x, y, z)
                 function(**values)

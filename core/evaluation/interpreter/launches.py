@@ -162,10 +162,21 @@ class Warmed:
         return launch
 
 
-def _pick_first(self: Any, *args: Any, **kwargs: Any) -> Any:
-    """Stands for Autotuner.run: nothing can be timed here, so the first configuration that survives pruning runs."""
+class Configurations:
+    """Which of an autotuner's configurations run, by their place among those that survive pruning."""
+
+    chosen = 0
+    most = 1
+    """That any autotuner had."""
+
+
+def _pick(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Stands for Autotuner.run: nothing can be timed here, so it is said which configuration runs; at first the first
+    one."""
     self.nargs = dict(zip(self.arg_names, args, strict=False))
-    config = (self.prune_configs(kwargs) if len(self.configs) > 1 else self.configs)[0]
+    survivors = self.prune_configs(kwargs) if len(self.configs) > 1 else self.configs
+    Configurations.most = max(Configurations.most, len(survivors))
+    config = survivors[Configurations.chosen % len(survivors)]
     clash = kwargs.keys() & config.kwargs.keys()
     if clash:
         raise LaunchError(f"autotuned argument {sorted(clash)[0]!r} is passed at the launch too")
@@ -189,4 +200,4 @@ def install(launcher: Launcher) -> None:
         return None
 
     interpreter.InterpretedFunction.run = run
-    Autotuner.run = _pick_first
+    Autotuner.run = _pick

@@ -4,6 +4,7 @@ Pointers of interpreted kernels are positions in regions (`engine`); `TRACER` is
 refuses raises here, with the kernel's own words.
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,10 @@ class IllegalKernelError(TypeError):
     def __init__(self, text: str, line: int) -> None:
         super().__init__(text)
         self.line = line
+
+
+class OutOfTime(Exception):
+    """A launch takes longer than its call may."""
 
 
 class UnsupportedError(NotImplementedError):
@@ -85,6 +90,8 @@ class Tracer:
         self.by_storage: dict[int, Region] = {}
         self.current: Kernel | None = None
         self.program = 1
+        self.until = math.inf
+        """When (monotonic) a launch is given up with OutOfTime."""
         self.tick = 0
         """Atomics of this launch so far."""
         self.released: dict[int, int] = {}
