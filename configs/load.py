@@ -68,6 +68,7 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
             resolved = json.loads(path.read_text())
             if not isinstance(resolved, dict):
                 raise ConfigError(f"{path}: not a config: wanted a JSON object, got {type(resolved).__name__}")
+            _shipped(path, resolved)
             return resolved
         with path.open("rb") as file:
             values = tomllib.load(file)
@@ -87,14 +88,17 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
 
 
 def _shipped(path: Path, values: dict[str, Any]) -> None:
-    """The recipes that come with the code name their policy as it is seen from the code's folder; from elsewhere, or
-    extended by a recipe elsewhere, it is found there too."""
+    """The recipes that come with the code, and the configs of runs of theirs, name their policy as it is seen from the
+    code's folder; from elsewhere, or extended by a recipe elsewhere, it is found there too."""
     model = values.get("model")
     named = model.get("path") if isinstance(model, dict) else None
-    if path.resolve().parent != _HERE or not isinstance(named, str) or Path(named).exists():
-        return
-    if (_HERE.parent / named).is_dir():
-        model["path"] = str(_HERE.parent / named)
+    if isinstance(named, str) and (path.resolve().parent == _HERE or path.suffix == ".json"):
+        model["path"] = shipped_policy(named)
+
+
+def shipped_policy(named: str) -> str:
+    """A folder of the code's own that was named as it is seen from there, as it is seen from here."""
+    return str(_HERE.parent / named) if not Path(named).exists() and (_HERE.parent / named).is_dir() else named
 
 
 def _nearby(path: Path) -> str:

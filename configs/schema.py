@@ -4,6 +4,7 @@ A recipe is a TOML file with a table per class below (`configs/demo.toml`); `con
 and overrides by dotted name, and refuses unknown keys with the nearest known one. Units are in the names.
 """
 
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
@@ -14,6 +15,9 @@ from configs.learning import Learner
 from configs.rollouts import Rollout, Weights
 from configs.section import Section
 from core.identity import digest_json
+
+_HOME = Path(__file__).resolve().parents[1]
+"""Where the code is, and the policies that come with it."""
 
 
 class Run(Section):
@@ -293,6 +297,9 @@ class RunConfig(Section):
                 "rollout": {"max_new_tokens", "temperature", "top_p", "top_k"},
             },
         )
+        path = Path(self.model.path)
+        if path.is_absolute() and path.is_relative_to(_HOME):  # the same folder, wherever it was named from
+            chosen["model"]["path"] = str(path.relative_to(_HOME))
         return {**chosen, "judge": self.judge.identity()}
 
     def identity_hash(self) -> str:

@@ -79,6 +79,9 @@ def main(argv: list[str] | None = None) -> int:
         if type(cause).__name__ == "Fenced":
             print(f"kernelmill {args.command}: {cause}; this one leaves", file=sys.stderr)
             return 1
+        if isinstance(cause, PermissionError | IsADirectoryError) and cause.filename is not None:
+            print(f"kernelmill {args.command}: {cause.filename}: {cause.strerror}", file=sys.stderr)
+            return 2
         from runners.packages import explained
 
         if broken := explained(cause):

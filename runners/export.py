@@ -26,6 +26,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def run(args: argparse.Namespace) -> int:
     """0; raises RecordError or UsageError when there is no such run, no such checkpoint or no place for the policy."""
+    from configs.load import shipped_policy
     from core.checkpoints import store
     from core.record import reading
     from core.run_folder import RunFolder
@@ -42,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     if chosen not in found:
         raise UsageError(f"--step {args.step}: checkpoints here: {', '.join(path.name for path in found)}")
     assert chosen is not None
-    model = args.model or Path(store.read_manifest(chosen).model)
+    model = args.model or Path(shipped_policy(store.read_manifest(chosen).model))
     if not (model / "config.json").is_file():
         raise UsageError(f"{model} has no config.json: name a folder with the policy's config and tokenizer by --model")
     out = args.out or folder.root / "policy"

@@ -205,6 +205,19 @@ def test_shipped_recipes_find_their_policy_from_anywhere(tmp_path, monkeypatch):
     assert load("configs/demo.toml").model.path == "configs/policies/demo", "one run, one config, wherever it began"
 
 
+def test_a_run_is_the_same_wherever_it_is_taken_up(tmp_path, monkeypatch):
+    """Its config.json names the policy as it was seen from where it began."""
+    monkeypatch.chdir(CONFIGS.parent)
+    begun = load("configs/demo.toml")
+    (tmp_path / "config.json").write_text(begun.model_dump_json())
+    monkeypatch.chdir(tmp_path)
+    elsewhere, resumed = load(CONFIGS / "demo.toml"), load("config.json")
+    assert resumed.model.path == elsewhere.model.path == str(CONFIGS / "policies" / "demo") != begun.model.path
+    assert begun.identity() == elsewhere.identity() == resumed.identity()
+    other = load("config.json", [f"model.path={tmp_path}"])
+    assert other.identity() != begun.identity()
+
+
 def test_a_recipe_that_is_there_but_not_here_is_named_whole(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=rf"did you mean {CONFIGS}/demo.toml"):

@@ -235,6 +235,7 @@ def test_a_judge_on_a_gpu_that_is_not_there(command, words):
         (["demo", "--folder", "README.md"], "run folder"),
         (["up", "configs/demo.toml", "run.folder=README.md"], "run folder"),
         (["sft", "--config", "configs/demo-sft.toml", "steps=2"], "is there already"),
+        (["sft", "--config", "configs/demo-sft.toml", "out=/proc/x"], "nothing can be written in /proc"),
     ],
 )
 def test_what_can_not_be_written_is_refused_before_the_work(words, said):
