@@ -87,7 +87,7 @@ def test_a_broker_that_dies_is_told_in_words(tmp_path, monkeypatch, capsys):
     async def kill_the_broker(run):
         await connected.wait()
         for _ in range(4):  # on a busy machine it may be back before the loop has met the end of the old one
-            while run._server.pid is None:
+            while run._server.pid is None:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
             os.kill(run._server.pid, signal.SIGKILL)
             with contextlib.suppress(TimeoutError):
