@@ -22,6 +22,8 @@ from core.evaluation.interpreter.tracing import TRACER
 PASSED_OVER = ("AssertionError", "UnsupportedError", "NeedsGpuError", "OutOfTime")
 """What a kernel may end with in a configuration that an autotuner leaves out on a GPU (static asserts), or of which
 nothing can be told here in time."""
+LEAST_S = 1.0
+"""For other configurations: small kernels take milliseconds, and a busy machine may stand still for longer."""
 
 
 class Calls:
@@ -211,7 +213,7 @@ class Calls:
         count = int(self._executor.command("configurations", 0))
         by_chance = random.SystemRandom()
         numbers = by_chance.sample(range(1, max(1, count)), max(0, min(count - 1, self._job["configurations"])))
-        TRACER.until = time.monotonic() + most_s
+        TRACER.until = time.monotonic() + max(most_s, LEAST_S)
         for number in numbers:
             self._executor.command("configurations", number)
             index = by_chance.randrange(len(self._job["draws"]))
