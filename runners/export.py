@@ -51,8 +51,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--out {out} holds what the policy is made of: choose another folder")
     if out.exists() and not (out.is_dir() and (_is_policy(out) or not any(out.iterdir()))):
         raise UsageError(f"--out {out} is there and no policy: choose a new folder")
-    there = next(parent for parent in (out.absolute(), *out.absolute().parents) if parent.exists())
-    check_writable(there, f"--out {out}")
+    check_writable(out.absolute(), f"--out {out}")
 
     from core.checkpoints.export import export_huggingface
 

@@ -131,14 +131,16 @@ def check_output(path: str, option: str) -> None:
 
 
 def check_writable(folder: Path, what: str) -> None:
-    """A folder in which files are made later, whole under another name first."""
+    """A folder in which files are made later, whole under another name first; where it is not there, what it will be
+    made in."""
     import tempfile
 
+    there = next(parent for parent in (folder, *folder.parents) if parent.exists())
     try:
-        with tempfile.TemporaryFile(dir=folder):
+        with tempfile.TemporaryFile(dir=there):
             pass
     except OSError as error:
-        raise UsageError(f"{what}: nothing can be written in {folder}: {error.strerror}") from None
+        raise UsageError(f"{what}: nothing can be written in {there}: {error.strerror}") from None
 
 
 def check_run_folder(folder: Path) -> None:

@@ -38,8 +38,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f"out = {config.out!r} is there already: name another folder (out=FOLDER), or --force")
     from runners.preflight import check_writable
 
-    standing = next(folder for folder in out.absolute().parents if folder.is_dir())
-    check_writable(standing, f"out = {config.out!r}")  # it is written when all is trained
+    check_writable(out.absolute().parent, f"out = {config.out!r}")  # it is written when all is trained
     summary = _make(config, args.compile)
     print(f"{config.out}: {summary['parameters']:,} parameters, loss {summary['loss_curve'][-1][1]:.4f}")
     return 0
