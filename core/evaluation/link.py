@@ -62,22 +62,26 @@ class Link:
     def receive(self) -> list[Any]:
         """The next message; LinkClosed at the end."""
         self.flush()
-        head = self._stream.read(4)
-        if len(head) < 4:
-            raise LinkClosed
+        head = self._read(4)
         length = int.from_bytes(head, "little")
         if length > MAX_MESSAGE_BYTES:
             raise Garbled(f"a message of {length:,} bytes")
-        body = self._stream.read(length)
-        if len(body) < length:
-            raise LinkClosed
         try:
-            message = _decode(body)
+            message = _decode(self._read(length))
         except (msgspec.DecodeError, RecursionError) as error:
             raise Garbled(str(error)) from None
         if not isinstance(message, list) or not message:
             raise Garbled(f"a {type(message).__name__} instead of a message")
         return message
+
+    def _read(self, length: int) -> bytes:
+        try:
+            data = self._stream.read(length)
+        except ConnectionResetError:  # it went with something of ours unread
+            raise LinkClosed from None
+        if len(data) < length:
+            raise LinkClosed
+        return data
 
     def ask(self, *message: Any) -> list[Any]:
         self.post(*message)

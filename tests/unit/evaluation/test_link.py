@@ -118,3 +118,18 @@ def test_writing_to_a_dead_end_says_so(ends: tuple[Link, socket.socket]) -> None
     link.post("op")
     with pytest.raises(LinkClosed):
         link.flush()
+
+
+@pytest.mark.parametrize("unread", [False, True])
+@pytest.mark.parametrize("half", [b"", b"\x05", b"\x05\0\0\0ab"])
+def test_a_process_that_goes_at_any_moment_has_closed_its_link(unread: bool, half: bytes) -> None:
+    """With a message unread it resets the connection instead of ending it."""
+    ours, theirs = socket.socketpair()
+    one = Link(ours)
+    one.post("import", "source")
+    if unread:
+        one.flush()
+    theirs.sendall(half)
+    theirs.close()
+    with pytest.raises(LinkClosed):
+        one.receive()
