@@ -136,7 +136,11 @@ def _worker(number: int, args: Any, folder: str, work: Any, results: Any, ready:
             with contextlib.suppress(GpuUnfit):
                 health.recover()
     else:
-        results.put({"quiet_waited_s": round(health.quiet.waited_s, 2), "measured_again": health.quiet.measured_again})
+        seen = health.quiet
+        results.put({
+            "quiet_waited_s": round(seen.waited_s, 2), "measured_again": seen.measured_again,
+            "blocks_again": seen.blocks_again,
+        })  # fmt: skip
     stage.stop()
 
 
@@ -289,6 +293,7 @@ def report(
         "infra": sum(entry["verdict"] in ("infra", "none") for entry in verdicts),
         "workers_lost": parts["lost"],
         "judged_again": condition.again, "timed_again": sum(one["measured_again"] for one in parts["ends"]),
+        "blocks_again": sum(one["blocks_again"] for one in parts["ends"]),
         "quiet_waited_s": round(sum(one["quiet_waited_s"] for one in parts["ends"]), 2),
         "faults": condition.faults, "quarantines": condition.quarantines, "probes_passed": condition.probes_passed,
         "probes_failed": condition.probes_failed, "ghosts": condition.ghosts, "leaked_mb": condition.leaked_mb,

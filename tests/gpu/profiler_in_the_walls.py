@@ -112,7 +112,7 @@ def in_a_child() -> dict[str, Any]:
         zygote.ask("import", CANDIDATE)
         zygote.ask("construct", ["list", [["list", []], ["dict", {}]]])
         zygote.ask("inputs", [[["list", []], ["dict", {}]]])
-        filled = zygote.ask("poison", [4 << 20])
+        filled = zygote.ask("poison", [4 << 20], 0xFF)
         zygote.ask("call", 0, False, False)
         started = time.perf_counter()
         zygote.ask("profiler")

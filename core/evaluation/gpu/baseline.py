@@ -132,12 +132,13 @@ def alone(
         clock.learn(child, side.out.sample_trees())
         estimate = clock.estimate(child, side.out.sample_trees())
         calls = timing.calls_per_block(settings.protocol, estimate, estimate, clock.timed.flush_ms)
-        times = []
-        for number in range(BLOCKS):
+        times: list[timing.Agreed] = []
+        while len(times) < BLOCKS:
             side.out.choose(places, rng)
             trees = side.out.sample_trees()
-            block = clock.block(child, "baseline", number, calls, rng.randrange(SETS), -1, trees)
-            times.append(timing.agreed(block.events_ms, block.wall_ms))
+            block = clock.block(child, "baseline", len(times), calls, rng.randrange(SETS), -1, trees)
+            if not clock.disturbed(block):
+                times.append(timing.agreed(block.events_ms, block.wall_ms))
         return times
 
     try:

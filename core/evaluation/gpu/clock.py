@@ -22,9 +22,12 @@ from core.evaluation.gpu.task import SETS, GpuTask
 from core.evaluation.waits import BASELINE_S
 
 MOST_REMADE = 4
+"""Blocks made again in one measurement because they look odd."""
+MOST_DISTURBED = 12
+"""Blocks made again in one measurement because others' kernels ran at their end; what goes on then is for those to see
+who look at the GPU before and after."""
 SLOW_MS = 300.0
 """One reading of a call this slow is estimate enough."""
-"""Blocks made again in one measurement."""
 
 
 class GpuSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,11 +88,24 @@ class Seen(Protocol):
     def look(self) -> bool: ...
 
 
+class Glances(Protocol):
+    """Who sees other processes' kernels: gpu.quiet.Quiet."""
+
+    def glance(self) -> bool: ...
+
+    def calm_down(self, most_s: float) -> None: ...
+
+
 class Clock:
     """The parent's clock on one child at a time; `now` in seconds."""
 
-    def __init__(self, watch: Seen, now: Callable[[], float] = time.perf_counter) -> None:
-        self._watch, self._now = watch, now
+    def __init__(
+        self, watch: Seen, now: Callable[[], float] = time.perf_counter, quiet: Glances | None = None,
+        quiet_s: float = 60.0,
+    ) -> None:  # fmt: skip
+        """`quiet_s` is the longest wait for `quiet` to see none of others' kernels."""
+        self._watch, self._now, self._quiet, self._quiet_s = watch, now, quiet, quiet_s
+        self._disturbed = 0
         self.timed = Timed(flush_ms=0.0, idle_ms=0.0)
 
     def ask(self, child: Child, *order: Any) -> float:
@@ -122,6 +138,15 @@ class Clock:
         events = _readings(child, calls)
         wall = timing.flushed(total, self.timed.flush_ms, self.timed.idle_ms, calls)
         return timing.Block(side=side, round=number, events_ms=tuple(events), wall_ms=wall, witnessed=witnessed)
+
+    def disturbed(self, block: timing.Block) -> bool:
+        """Whether the latest block, beside somebody's first call, is to be made again: kernels of another process still
+        run. They are over when this returns. Raises NeverQuietError."""
+        if not block.witnessed or self._quiet is None or self._disturbed >= MOST_DISTURBED or not self._quiet.glance():
+            return False
+        self._disturbed += 1
+        self._quiet.calm_down(self._quiet_s)
+        return True
 
 
 class Side(msgspec.Struct, kw_only=True):
@@ -186,12 +211,15 @@ class Measurement:
 
     def _block(self, side: timing.Side, number: int, whole: bool) -> timing.Block | Finding:
         held, calls = self._sides[side], self._calls
-        first = self._rng.randrange(SETS)
-        # A huge output is not held beside the next ones.
-        keep = calls - 1 if self._task.huge else self._rng.randrange(calls)
-        chosen = held.out.choose(self._places, self._rng)
-        trees = held.out.sample_trees()
-        block = self._clock.block(held.child, side, number, calls, first, keep if whole else -1, trees)
+        while True:
+            first = self._rng.randrange(SETS)
+            # A huge output is not held beside the next ones.
+            keep = calls - 1 if self._task.huge else self._rng.randrange(calls)
+            chosen = held.out.choose(self._places, self._rng)
+            trees = held.out.sample_trees()
+            block = self._clock.block(held.child, side, number, calls, first, keep if whole else -1, trees)
+            if not self._clock.disturbed(block):
+                break
         if side == "candidate":
             finding = _compare_samples(self._samples, held.out, chosen, first, calls)
             if finding is not None:

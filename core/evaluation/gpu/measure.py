@@ -120,7 +120,7 @@ class Measuring:
     ) -> Verdict | Finding:  # fmt: skip
         """The pass with its speed, or what a timed call did wrong. Raises ChildFailed."""
         self.measured = None
-        clock = Clock(self._watcher())
+        clock = self._clock()
         with self._spent("baseline"):
             self._ready(task)
         with self._spent("floor"):
@@ -190,7 +190,7 @@ class Measuring:
         paid = result is not None and verdict.kind == "pass" and result.speedup_high > UNPAID
         if not paid or result is None or out is None or not self._zygote.running:
             return verdict
-        clock, side = Clock(self._watcher()), Side(child=self._zygote, out=out)
+        clock, side = self._clock(), Side(child=self._zygote, out=out)
         clock.timed = self._timed[task.source]
         try:
             with self._spent("lease"), lease(self.settings.device, alone=True), self._spent("confirmed"):
@@ -241,7 +241,17 @@ class Measuring:
 
     def _undisturbed(self, measure: Callable[[], T]) -> T:
         """Under the lease; raises TimeoutError where other processes' kernels never end."""
-        return measure() if self.quiet is None else self.quiet.around(measure, self.settings.wall_s + 10.0)
+        return measure() if self.quiet is None else self.quiet.around(measure, self._quiet_s)
+
+    @property
+    def _quiet_s(self) -> float:
+        """Longest wait for others' kernels: a candidate's life, and some."""
+        return self.settings.wall_s + 10.0
+
+    def _clock(self) -> Clock:
+        if self._watch is None:
+            self._watch = Watch(self.settings.device)
+        return Clock(self._watch, quiet=self.quiet, quiet_s=self._quiet_s)
 
     def _ready(self, task: GpuTask) -> None:
         """The eager child is loaded, was called once, and has the present parameters."""
@@ -253,11 +263,6 @@ class Measuring:
                 child.ask("call", 0, task.reference.training, False)
             self._called = True
         child.ask("state", task.state_trees(), task.reference.built.required)
-
-    def _watcher(self) -> Watch:
-        if self._watch is None:
-            self._watch = Watch(self.settings.device)
-        return self._watch
 
     def _floor_of(self, task: GpuTask) -> Floor:
         if self.settings.device == "cpu":
@@ -310,7 +315,7 @@ class Measuring:
             ]
             side = Side(child=self._zygote, out=self._out)
             return gpu_baseline.alone(
-                side, task, self.settings, Clock(self._watcher()), places, eager_ms, self._rng,
+                side, task, self.settings, self._clock(), places, eager_ms, self._rng,
                 autotunes=name == "max-autotune", quiet=self.quiet,
             )  # fmt: skip
         except TimeoutError as error:

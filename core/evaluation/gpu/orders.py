@@ -31,9 +31,9 @@ class HonestyOrders:
         if tools is not None:
             cuda_on_gpu.install(tools, self._folder, self._watching)
 
-    def _poison(self, sizes: list[int]) -> int:
+    def _poison(self, sizes: list[int], byte: int) -> int:
         self._output = None
-        return gpu_profile.poison(self._device, sizes)
+        return gpu_profile.poison(self._device, sizes, byte)
 
     def _profiler(self) -> None:
         """Make the profiler ready, which takes a while once."""

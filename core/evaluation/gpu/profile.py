@@ -6,7 +6,7 @@ the same code as timed ones, so that a candidate has little to tell them apart b
 
     watch tools               before the import: hook Triton's launcher; build CUDA extensions with these tools
     shares leads set          events around launches in a forward behind flushes: [total ms, own ms, launches, replays]
-    poison sizes              fill memory that the allocator would hand out next
+    poison sizes byte         fill memory that the allocator would hand out next with this byte
     profile leads first ...   a block of one call as timed ones are, its flushes alone, launches: [rows, rows, launches]
     ghost set training        forward without what the candidate's own kernels store: [output's structure, held back]
 
@@ -26,8 +26,6 @@ from core.evaluation.gpu import device_memory
 MOST_ROWS = 200
 MOST_NAME_CHARS = 400
 MOST_POISON_BYTES = 24 * 2**30
-_NAN_BYTE = 0xFF
-"""Repeated, it is NaN in every floating type and -1 in integers."""
 _SHARED_POOL = (0, 0)
 _snapshot = torch.cuda.memory_snapshot
 _profile, _activity = torch.profiler.profile, torch.profiler.ProfilerActivity
@@ -117,8 +115,8 @@ def _tensors(value: Any) -> list[torch.Tensor]:
     return [part for each in value for part in _tensors(each)] if isinstance(value, (list, tuple)) else []
 
 
-def poison(device: str, sizes: list[int]) -> int:
-    """Fill all that torch's allocator holds free with NaN, after making it hold blocks of `sizes` bytes and small
+def poison(device: str, sizes: list[int], byte: int) -> int:
+    """Fill all that torch's allocator holds free with `byte`, after making it hold blocks of `sizes` bytes and small
     ones; answers with the bytes filled.
 
     What forward then leaves unwritten, or reads unwritten, shows. Memory that it takes past the allocator, or that the
@@ -145,7 +143,7 @@ def poison(device: str, sizes: list[int]) -> int:
         for block in segment["blocks"]:
             if block["state"] == "inactive":
                 length = ctypes.c_size_t(block["size"])
-                device_memory.call("cuMemsetD8_v2", ctypes.c_uint64(address), ctypes.c_ubyte(_NAN_BYTE), length)
+                device_memory.call("cuMemsetD8_v2", ctypes.c_uint64(address), ctypes.c_ubyte(byte), length)
                 filled += block["size"]
             address += block["size"]
     torch.cuda.synchronize()

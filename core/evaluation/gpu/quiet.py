@@ -3,7 +3,8 @@
 A lease keeps our own timed blocks apart. It can't stop a kernel that was launched before: a candidate's first call
 compiles for seconds, so it is not under the lease, and its kernel may never end. Two contexts take turns of
 milliseconds, so a fill of a buffer that takes ten turns reads about twice its usual time then. Whoever measures looks
-before, waits until the GPU is quiet, and looks again after; what was disturbed is measured again.
+before, waits until the GPU is quiet, and looks again after; what was disturbed is measured again. A kernel that began
+after the first look and ended before the last one shows in glances between (clock.Clock.disturbed).
 
 On the CPU there are no turns to see, and it is always quiet.
 """
@@ -15,6 +16,8 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 FILL_MB, FILLS = 64, 1000
 """Some twenty milliseconds on a data centre's GPU."""
+BRIEF = 250
+"""Fills of a glance: a few milliseconds, in which another context has two turns."""
 BUSY = 1.35
 """Times the usual reading: half-way to what one more context makes of it."""
 LOOKS = 5
@@ -40,10 +43,11 @@ class Quiet:
         self.waited_s = 0.0
         """In all."""
         self.measured_again = 0
+        self.blocks_again = 0
         self.looked = False
         """Whether a measurement was watched since this was last set to False."""
 
-    def reading(self) -> float:
+    def reading(self, fills: int = FILLS) -> float:
         """Milliseconds per fill; this process must have nothing else on the device."""
         import torch
 
@@ -52,11 +56,11 @@ class Quiet:
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         torch.cuda.synchronize(self._device)
         start.record()
-        for _ in range(FILLS):
+        for _ in range(fills):
             self._buffer.zero_()
         end.record()
         torch.cuda.synchronize(self._device)
-        return float(start.elapsed_time(end)) / FILLS
+        return float(start.elapsed_time(end)) / fills
 
     def calibrate(self) -> None:
         """Once at a worker's start."""
@@ -73,6 +77,16 @@ class Quiet:
                 self._learn(min(readings))
                 return False
         return True
+
+    def glance(self) -> bool:
+        """Whether others' kernels seem to run at this moment: less sure than `busy`, and sooner over."""
+        return self._device != "cpu" and all(is_busy([self.reading(BRIEF)], self._usual_ms()) for _ in range(2))
+
+    def calm_down(self, most_s: float) -> None:
+        """Wait for quiet after a glance; a block is made again then. Raises NeverQuietError."""
+        self.blocks_again += 1
+        if not self.wait(most_s):
+            raise NeverQuietError(f"somebody else's kernels ran on {self._device} for {most_s:.0f} s")
 
     def wait(self, most_s: float) -> bool:
         """Until nobody else's kernels run; False when they still do after `most_s`."""

@@ -55,7 +55,7 @@ _INDIRECT = re.compile(
 )
 """Words of sources whose launches may not be those of kernels that they define, or that may reach what counts them: a
 launch's hook runs between its events, a closure holds the list of them. No reproach: such a source is profiled."""
-_GHOST_SHARE = 0.95
+GHOST_SHARE = 0.95
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True):
@@ -254,10 +254,10 @@ def ghost(share: float, held_back: int, mine: Profile) -> Finding | None:
 
     Says nothing where not all could be held back: a CUDA graph replays kernels without a launch.
     """
-    if mine.launches and not held_back and share >= _GHOST_SHARE:
+    if mine.launches and not held_back and share >= GHOST_SHARE:
         text = "the second call with the same inputs launched no kernel: the answer was remembered"
         return Finding(stage="correctness", category="decoy_kernel", headline=text)
-    if not held_back or held_back < mine.launches or share < _GHOST_SHARE:
+    if not held_back or held_back < mine.launches or share < GHOST_SHARE:
         return None
     headline = f"{share:.0%} of the output stays right without what your kernels store"
     return Finding(stage="correctness", category="decoy_kernel", headline=headline)

@@ -24,12 +24,23 @@ class World:
         self.now_s, self.blocks, self.rng = 100.0, 0, random.Random(7)
         self.disturbed = lambda block: 1.0
         self.witness = lambda block: False
+        self.beside = (0.0, 0.0)
+        """From when to when a kernel of somebody's first call runs: calls then take twice as long."""
+        self.glances = True
 
     def now(self):
         return self.now_s
 
     def look(self):
-        return self.witness(self.blocks)
+        begins, ends = self.beside
+        return self.witness(self.blocks) or (ends > begins and begins < self.now_s < ends + 1.0)
+
+    def glance(self):
+        self.now_s += 0.01
+        return self.glances and self.beside[0] < self.now_s < self.beside[1]
+
+    def calm_down(self, most_s):
+        self.now_s = max(self.now_s, self.beside[1])
 
 
 class Child:
@@ -45,7 +56,7 @@ class Child:
             world.now_s += (IDLE_MS + arguments[0] * FLUSH_MS) / 1e3
         elif command == "block":
             calls = arguments[0]
-            factor = world.disturbed(world.blocks)
+            factor = world.disturbed(world.blocks) * (1 + (world.beside[0] < world.now_s < world.beside[1]))
             self.times = [self.ms * factor * (1 + self.noise * world.rng.gauss(0, 1)) for _ in range(calls)]
             world.now_s += (IDLE_MS + calls * FLUSH_MS + sum(self.times)) / 1e3
             places = [self.out.arena.tensor(spec) for spec in self.out._places]
@@ -77,7 +88,7 @@ def world():
 def measure(world):
     held = []
 
-    def run(baseline_ms, candidate_ms, protocol=PROTOCOL, floor_ms=0.0, **candidate):
+    def run(baseline_ms, candidate_ms, protocol=PROTOCOL, floor_ms=0.0, beside=(0.0, 0.0), **candidate):
         outs = [Outputs("cpu", list(Reference.outputs), whole=whole) for whole in (False, True)]
         held.extend(outs)
         children = Child(world, outs[0], baseline_ms), Child(world, outs[1], candidate_ms, **candidate)
@@ -86,12 +97,13 @@ def measure(world):
         task = SimpleNamespace(
             huge=False, device="cpu", reference=Reference(), values=lambda which: None, give_back=lambda: None
         )
-        clock = Clock(world, now=world.now)
+        clock = Clock(world, now=world.now, quiet=world)
         clock.learn(children[0], outs[0].sample_trees())
         assert clock.timed == Timed(flush_ms=pytest.approx(FLUSH_MS), idle_ms=pytest.approx(IDLE_MS))
         sides = [Side(child=child, out=out) for child, out in zip(children, outs, strict=True)]
         world.blocks = 0
         one = Measurement(clock, task, *sides, random.Random(3), [[right], [right]], places)
+        world.beside = tuple(world.now_s + after_s for after_s in beside)
         return one, one.run(protocol, floor_ms)
 
     yield run
@@ -154,6 +166,20 @@ def test_a_disturbed_block_with_a_witness_is_made_again(measure, world):
     assert found.speedup == pytest.approx(2.0, rel=0.005)
     assert found.width < 0.01
     assert found.rounds == 2
+
+
+@pytest.mark.parametrize("ends_s", [0.05, 0.2, 0.5, 0.8, 3.0])
+@pytest.mark.parametrize("begins_s", [0.02, 0.1, 0.3])
+def test_a_kernel_that_begins_and_ends_while_it_is_measured_does_not_count(measure, world, begins_s, ends_s):
+    """An endless one whose process is ended in time, an autotuner: quiet before and after, twice as slow between."""
+    beside = (begins_s, begins_s + ends_s)
+    one, found = measure(2.0, 1.0, beside=beside)
+    assert found.runtime_ms == pytest.approx(1.0, rel=0.01) and found.baseline_ms == pytest.approx(2.0, rel=0.01)
+    assert found.speedup == pytest.approx(2.0, rel=0.01)
+    assert one.recheck() is None
+    world.glances = False  # who does not look between believes it
+    _, found = measure(2.0, 1.0, beside=beside)
+    assert ends_s < 0.8 or found.runtime_ms > 1.4
 
 
 def test_an_odd_block_without_a_witness_is_kept(measure, world):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.evaluation.gpu.quiet import BUSY, NeverQuietError, Quiet, is_busy
+from core.evaluation.gpu.quiet import BUSY, FILLS, NeverQuietError, Quiet, is_busy
 
 
 def test_busy_is_slow_every_time():
@@ -18,7 +18,7 @@ class Readings(Quiet):
         super().__init__("given", lambda: self.usual, lambda reading: setattr(self, "usual", min(self.usual, reading)))
         self._readings = iter(readings)
 
-    def reading(self):
+    def reading(self, fills=FILLS):
         return next(self._readings)
 
 
@@ -39,3 +39,17 @@ def test_quiet_between_disturbances_is_no_endless_kernel():
     with pytest.raises(TimeoutError, match="all the time") as caught:
         Readings([number for part in readings for number in part]).around(lambda: 1)
     assert not isinstance(caught.value, NeverQuietError)
+
+
+def test_a_glance_wants_two_slow_readings():
+    assert Readings([2.0, 2.0]).glance()
+    assert not Readings([2.0, 1.0]).glance() and not Readings([1.0]).glance()
+    assert not Quiet("cpu", lambda: 1.0, lambda _: None).glance()
+
+
+def test_who_was_disturbed_waits_for_quiet_and_is_told_when_there_is_none():
+    quiet = Readings([*[2.0] * 5, 1.0])
+    quiet.calm_down(9.0)
+    assert quiet.blocks_again == 1
+    with pytest.raises(NeverQuietError, match="for 0 s"):
+        Readings([3.0] * 5).calm_down(0.0)

@@ -1,5 +1,7 @@
 """Who did the work: rules over profiles, without a GPU."""
 
+from types import SimpleNamespace
+
 import msgspec
 import pytest
 import torch
@@ -247,3 +249,44 @@ def test_zeros_that_kernels_add_to_are_no_answer_without_them():
     assert gpu_honesty.same_share(torch.zeros_like(before), before) == 0.0
     assert gpu_honesty.same_share(before.clone(), before) == 1.0
     assert gpu_honesty.same_share(torch.zeros(64), torch.zeros(64)) == 0.0
+
+
+@pytest.mark.parametrize("trues", [0.02, 0.38, 0.6, 0.97, 1.0])
+@pytest.mark.parametrize("honest", [True, False])
+def test_memory_that_happens_to_hold_the_answer_is_no_answer(trues, honest):
+    """Free memory is filled, which reads as true in booleans: a ghost run of an honest kernel leaves it, and is not
+    right by that; torch's comparison is right whatever the memory held."""
+    right = torch.rand(4096, generator=torch.Generator().manual_seed(1)) < trues
+    fills = []
+
+    class Child:
+        def within(self, wall_s):
+            pass
+
+        def ask(self, order, *arguments):
+            if order == "poison":
+                fills.append(arguments[1])
+            elif order == "call":
+                self.output = right
+            elif order == "ghost":
+                self.output = torch.full_like(right, bool(fills[-1])) if honest else right
+                return [None, 1]
+            elif order == "flushes":
+                out.sampled = self.output[out.chosen]
+
+    class Out:
+        def choose(self, places, rng):
+            self.chosen = torch.tensor(rng.choices(range(len(right)), k=512))
+
+        def sample_trees(self):
+            return [], []
+
+        def samples(self, calls):
+            return [self.sampled[None]]
+
+    out = Out()
+    task = SimpleNamespace(device="cpu", reference=SimpleNamespace(outputs=[right], training=False))
+    share, held_back = gpu_honesty.ghost_share(task, Child(), out, [])
+    found = gpu_work.ghost(share, held_back, Profile(busy_ms=1.0, rows=(), launches=1))
+    assert (found is None) == honest
+    assert len(fills) <= 2
