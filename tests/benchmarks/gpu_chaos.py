@@ -130,6 +130,8 @@ def _worker(number: int, args: Any, folder: str, work: Any, results: Any, ready:
         now = time.monotonic()
         found |= {"began": started, "ended": now, "wall_s": round(now - started, 3), "attempts": attempts}
         found["killed"] = len(killed)
+        if (measured := stage.measured) is not None:
+            found |= {"clock": measured.clock, "remade": measured.remade, "width": round(measured.width, 4)}
         found["spent_s"] = {name: round(value, 2) for name, value in stage.spent_s.items()}
         results.put(found)
         if found["category"] != "GpuUnfit":
@@ -304,7 +306,8 @@ def report(
                 for entry in odd],
         "good_verdicts": [
             {name: entry.get(name) for name in ("key", "verdict", "category", "runtime_ms", "speedup_low", "in_usual",
-                                                "of_median", "beside", "wall_s", "attempts", "worker")}
+                                                "of_median", "beside", "wall_s", "attempts", "worker", "clock",
+                                                "remade", "width")}
             for entry in good
         ],
         "spent_s": _spent(verdicts),

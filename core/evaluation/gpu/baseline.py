@@ -113,7 +113,7 @@ def once_more(
     for number in range(2):
         first = rng.randrange(SETS)
         block = clock.block(side.child, "baseline", number, min(calls, MAX_CALLS), first, -1, side.out.sample_trees())
-        times += timing.agreed(block.events_ms, block.wall_ms).times_ms
+        times += block.agreed.times_ms
     return float(np.median(times))
 
 
@@ -137,8 +137,8 @@ def alone(
             side.out.choose(places, rng)
             trees = side.out.sample_trees()
             block = clock.block(child, "baseline", len(times), calls, rng.randrange(SETS), -1, trees)
-            if not clock.disturbed(block):
-                times.append(timing.agreed(block.events_ms, block.wall_ms))
+            if not clock.spoilt(block):
+                times.append(block.agreed)
         return times
 
     try:

@@ -26,6 +26,8 @@ MOST_REMADE = 4
 MOST_DISTURBED = 12
 """Blocks made again in one measurement because others' kernels ran at their end; what goes on then is for those to see
 who look at the GPU before and after."""
+CONTRADICTED_S = 1.5
+"""Spent in one measurement on blocks whose events the wall contradicts; the wall counts then."""
 SLOW_MS = 300.0
 """One reading of a call this slow is estimate enough."""
 
@@ -105,7 +107,9 @@ class Clock:
     ) -> None:  # fmt: skip
         """`quiet_s` is the longest wait for `quiet` to see none of others' kernels."""
         self._watch, self._now, self._quiet, self._quiet_s = watch, now, quiet, quiet_s
-        self._disturbed = 0
+        self._disturbed, self._contradicted_s, self._took_s = 0, 0.0, 0.0
+        self.made_again = 0
+        """Blocks that were spoilt."""
         self.timed = Timed(flush_ms=0.0, idle_ms=0.0)
 
     def ask(self, child: Child, *order: Any) -> float:
@@ -134,18 +138,28 @@ class Clock:
         """One block of calls, on the input sets from `first` on in turn, and both clocks' word for it."""
         self._watch.look()
         total = self.ask(child, "block", calls, first, keep, *trees)
+        self._took_s = total / 1e3
         witnessed = self._watch.look()
         events = _readings(child, calls)
         wall = timing.flushed(total, self.timed.flush_ms, self.timed.idle_ms, calls)
         return timing.Block(side=side, round=number, events_ms=tuple(events), wall_ms=wall, witnessed=witnessed)
 
-    def disturbed(self, block: timing.Block) -> bool:
-        """Whether the latest block, beside somebody's first call, is to be made again: kernels of another process still
-        run. They are over when this returns. Raises NeverQuietError."""
-        if not block.witnessed or self._quiet is None or self._disturbed >= MOST_DISTURBED or not self._quiet.glance():
+    def spoilt(self, block: timing.Block) -> bool:
+        """Whether the latest block is to be made again. Raises NeverQuietError.
+
+        Beside somebody's first call, when kernels of another process still run; they are over when this returns. And
+        when the wall contradicts the events: this process or the child may have waited for a core, which is as long as
+        many calls of a small kernel. Work that the events miss is contradicted every time.
+        """
+        beside = block.witnessed and self._quiet is not None and self._disturbed < MOST_DISTURBED
+        if beside and self._quiet is not None and self._quiet.glance():
+            self._disturbed += 1
+            self._quiet.calm_down(self._quiet_s)
+        elif block.clock == "wall" and self._contradicted_s < CONTRADICTED_S:
+            self._contradicted_s += self._took_s
+        else:
             return False
-        self._disturbed += 1
-        self._quiet.calm_down(self._quiet_s)
+        self.made_again += 1
         return True
 
 
@@ -207,7 +221,7 @@ class Measurement:
                 break
         if holds and isinstance(block := self._block("candidate", number, whole=True), Finding):
             return block
-        return msgspec.structs.replace(found, remade=remade)
+        return msgspec.structs.replace(found, remade=remade + self._clock.made_again)
 
     def _block(self, side: timing.Side, number: int, whole: bool) -> timing.Block | Finding:
         held, calls = self._sides[side], self._calls
@@ -218,7 +232,7 @@ class Measurement:
             chosen = held.out.choose(self._places, self._rng)
             trees = held.out.sample_trees()
             block = self._clock.block(held.child, side, number, calls, first, keep if whole else -1, trees)
-            if not self._clock.disturbed(block):
+            if not self._clock.spoilt(block):
                 break
         if side == "candidate":
             finding = _compare_samples(self._samples, held.out, chosen, first, calls)

@@ -4,7 +4,7 @@ A lease keeps our own timed blocks apart. It can't stop a kernel that was launch
 compiles for seconds, so it is not under the lease, and its kernel may never end. Two contexts take turns of
 milliseconds, so a fill of a buffer that takes ten turns reads about twice its usual time then. Whoever measures looks
 before, waits until the GPU is quiet, and looks again after; what was disturbed is measured again. A kernel that began
-after the first look and ended before the last one shows in glances between (clock.Clock.disturbed).
+after the first look and ended before the last one shows in glances between (clock.Clock.spoilt).
 
 On the CPU there are no turns to see, and it is always quiet.
 """

@@ -8,11 +8,12 @@ on the next one of several input sets. Every block is read by two clocks:
     wall     the parent's clock from the order to the answer that the device is idle, less the same block of flushes
              alone, by the number of calls: coarse, can't be forged, sees work on streams that the events miss
 
-The events count where the wall confirms them (`agreed`), else the slower one. The speedup is the ratio of the medians,
-its interval a bootstrap over rounds and calls; a reward takes the lower end. No time counts as less than the roofline
-allows. Rounds go on until the interval is narrow or the budget is used up (`enough`). A block that another process's
-first call may have disturbed, and that does not look like its side's other blocks, is made again (`disturbed`); one
-that merely looks odd is kept, or a candidate that is slow now and then would look fast.
+The events count where the wall confirms them (`agreed`). Where it contradicts them the block is made again, and where
+it does so again and again, the slower of the two counts. The speedup is the ratio of the medians, its interval a
+bootstrap over rounds and calls; a reward takes the lower end. No time counts as less than the roofline allows. Rounds
+go on until the interval is narrow or the budget is used up (`enough`). A block that another process's first call may
+have disturbed, and that does not look like its side's other blocks, is made again (`disturbed`); one that merely looks
+odd is kept, or a candidate that is slow now and then would look fast.
 All times are in milliseconds but budgets (`_s`).
 """
 
@@ -77,6 +78,15 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
     """Per call, flushes taken off, as the parent's clock says."""
     witnessed: bool = False
     """Another process was in a first call meanwhile."""
+
+    @property
+    def agreed(self) -> "Agreed":
+        return agreed(self.events_ms, self.wall_ms)
+
+    @property
+    def clock(self) -> Literal["events", "wall"]:
+        """The one that counts."""
+        return self.agreed.clock
 
 
 class Agreed(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,7 +170,7 @@ def disturbed(blocks: Sequence[Block]) -> list[int]:
 
 
 def _median(block: Block) -> float:
-    return float(np.median(agreed(block.events_ms, block.wall_ms).times_ms))
+    return float(np.median(block.agreed.times_ms))
 
 
 def calls_per_block(protocol: Protocol, baseline_ms: float, candidate_ms: float, flush_ms: float) -> int:
@@ -236,7 +246,7 @@ def measured(blocks: Sequence[Block], floor_ms: float, rng: np.random.Generator)
     """The decision. `blocks` hold at least one of either side in every round."""
     sides: dict[str, list[tuple[int, Agreed]]] = {"baseline": [], "candidate": []}
     for block in blocks:
-        sides[block.side].append((block.round, agreed(block.events_ms, block.wall_ms)))
+        sides[block.side].append((block.round, block.agreed))
     rounds = sorted({block.round for block in blocks})
     times: dict[str, list[list[float]]] = {
         side: [[t for number, block in found if number == wanted for t in block.times_ms] for wanted in rounds]

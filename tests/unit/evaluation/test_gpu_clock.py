@@ -27,6 +27,8 @@ class World:
         self.beside = (0.0, 0.0)
         """From when to when a kernel of somebody's first call runs: calls then take twice as long."""
         self.glances = True
+        self.waits_ms = lambda: 0.0
+        """For a core, before an answer."""
 
     def now(self):
         return self.now_s
@@ -58,7 +60,7 @@ class Child:
             calls = arguments[0]
             factor = world.disturbed(world.blocks) * (1 + (world.beside[0] < world.now_s < world.beside[1]))
             self.times = [self.ms * factor * (1 + self.noise * world.rng.gauss(0, 1)) for _ in range(calls)]
-            world.now_s += (IDLE_MS + calls * FLUSH_MS + sum(self.times)) / 1e3
+            world.now_s += (IDLE_MS + calls * FLUSH_MS + sum(self.times) + world.waits_ms()) / 1e3
             places = [self.out.arena.tensor(spec) for spec in self.out._places]
             for number, row in enumerate(self.out.samples(calls)[0]):
                 row.copy_(WANTED.flatten()[places[0]] + (5 if self.calls + number >= self.wrong_from else 0))
@@ -136,10 +138,22 @@ def test_noise_gets_more_rounds_until_the_budget_is_used(measure):
 
 
 @pytest.mark.parametrize("says", [lambda ms: 0.001, lambda ms: ms / 3, lambda ms: float("nan"), lambda ms: -1.0])
-def test_work_that_the_events_miss_counts_by_the_wall(measure, says):
+def test_work_that_the_events_miss_counts_by_the_wall(measure, world, says):
+    before = world.now_s
     _, found = measure(2.0, 2.0, says=says)
     assert found.clock == "wall"
     assert found.speedup == pytest.approx(1.0, rel=0.01)
+    assert world.now_s - before < 6.0  # and takes no longer to find out than to measure
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.6])
+def test_a_child_that_waits_for_a_core_is_no_slower_for_it(measure, world, share):
+    """A millisecond or two a block, on a machine that compiles with all its cores: as long as many small calls."""
+    chance = random.Random(5)
+    world.waits_ms = lambda: 2.5 if chance.random() < share else 0.0
+    _, found = measure(0.1, 0.11)
+    assert found.clock == "events" and found.runtime_ms == pytest.approx(0.11, rel=0.01)
+    assert found.width < 0.05 and found.remade > 0
 
 
 def test_a_call_that_is_wrong_in_a_timed_block_is_a_finding(measure):
