@@ -23,7 +23,7 @@ from tests.gpu.jobs import GRACE_S, Job, Results, Running
 
 WRITE_S = 3.0
 TESTS = ("training/test_fresh_memory.py", "training/test_flash.py", "training/test_snapshot_gpu.py")
-CLOCK_TESTS = ("clock_device", "other_baselines", "honesty", "health", "counters", "processes")
+CLOCK_TESTS = ("clock_beside", "clock_device", "other_baselines", "honesty", "health", "counters", "processes")
 STAGE_TESTS = ("stage", "faults", "precisions")
 
 
