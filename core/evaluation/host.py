@@ -16,8 +16,10 @@ import torch
 from triton.backends.compiler import GPUTarget
 
 from core.evaluation import remote
+from core.evaluation.aten_costs import tensors_in
 from core.evaluation.compilers import cuda_capture
 from core.evaluation.interpreter import launches, pretend
+from core.evaluation.interpreter.places import GPU, Places
 from core.evaluation.link import Link, LinkClosed
 from core.evaluation.remote import Remote, RemoteTensors
 
@@ -78,15 +80,16 @@ class Host:
         self._own: dict[int, dict[str, tuple[dict[str, Any], str, torch.Tensor]]] = {}
         """variant -> name -> where a module holds a buffer or a tensor attribute, and which one it was made with."""
         self._module: Any = None
-        pretend.pretend_gpu(self._remote)
+        self._places = Places(self._remote)
+        pretend.pretend_gpu(self._remote, self._places)
         pretend.pretend_driver(GPUTarget("cuda", 90, 32))
-        launches.install(launches.Launcher(self._remote, self.path))
+        launches.install(launches.Launcher(self._remote, self._places, self.path))
 
     def serve(self) -> None:
         self._link.post("ready")
         while True:
             command, *arguments = self._link.receive()
-            with self._mode, pretend.PretendCuda():
+            with self._mode, pretend.PretendCuda(self._places):
                 answer = getattr(self, f"_{command}")(*arguments)
             self._link.post("done", answer)
             self._link.flush()
@@ -100,9 +103,12 @@ class Host:
     def _construct(self, variant: int, init: Any) -> dict[str, Any]:
         """A ModelNew for one set of sizes; answers with the names of its tensors."""
         args, kwargs = self._remote.decode(init)
+        self._places.constructing = True
         model = self._module.ModelNew(*args, **kwargs)
+        self._places.constructing = False
         if not isinstance(model, torch.nn.Module):
             raise TypeError(f"ModelNew is a {type(model).__name__}, not a torch.nn.Module")
+        self._places.put_module(model, GPU)
         self._models[variant] = model
         self._own[variant] = {
             f"{path}.{name}" if path else name: (held, name, value)
@@ -166,6 +172,8 @@ class Host:
         if odd:
             raise NotPlainError(f"a {odd}, not a plain torch.Tensor")
         try:
+            if any(map(self._places.on_host, tensors_in(output))):
+                raise NotPlainError("a tensor on the CPU: return it where the inputs are")
             return self._remote.encode(output)
         except (TypeError, RecursionError) as error:
             raise NotPlainError(str(error)) from None

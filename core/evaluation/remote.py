@@ -37,6 +37,9 @@ class Remote:
         self.link = link_
         self._held: dict[int, tuple[int, torch.UntypedStorage]] = {}
         self._meta: dict[int, torch.UntypedStorage] = {}
+        self.on_host: set[int] = set()
+        self.pinned: set[int] = set()
+        """Storages that would not lie on a GPU, and those of them that kernels reach (interpreter.places)."""
         self._next = 2
 
     # --- names for tensors ---
@@ -95,6 +98,8 @@ class Remote:
         """Tell the executor which storages no tensor refers to any more."""
         gone = [cdata for cdata in self._held if torch._C._storage_Use_Count(cdata) <= 1]
         numbers = [self._held.pop(cdata)[0] for cdata in gone]
+        self.on_host.difference_update(gone)
+        self.pinned.difference_update(gone)
         for number in numbers:
             self._meta.pop(number, None)
         if numbers:

@@ -18,6 +18,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from core.evaluation import link
 from core.evaluation.interpreter.kernel_describe import Describer
+from core.evaluation.interpreter.places import Places
 from core.evaluation.remote import Remote, plainly
 
 _OPTIONS = """
@@ -63,8 +64,8 @@ def grid_sizes(grid: Any, arguments: dict[str, Any]) -> list[int]:
 class Launcher:
     """Passes launches on; one per host."""
 
-    def __init__(self, remote: Remote, path: str) -> None:
-        self._remote, self._path = remote, path
+    def __init__(self, remote: Remote, places: Places, path: str) -> None:
+        self._remote, self._places, self._path = remote, places, path
         self._describer = Describer()
         self._sent: set[str] = set()
         self._thread = threading.get_ident()
@@ -101,9 +102,9 @@ class Launcher:
             if isinstance(part, tl.constexpr):
                 return ["x", link.encode(part.value, special)]
             if isinstance(part, torch.Tensor):
-                return self._remote.ref(part)
+                return self._there(part)
             if isinstance(part, jit.TensorWrapper):
-                return ["w", self._remote.ref(part.base), str(part.dtype).removeprefix("torch.")]
+                return ["w", self._there(part.base), str(part.dtype).removeprefix("torch.")]
             if isinstance(part, tl.dtype):
                 return ["T", part.name]
             if isinstance(part, torch.dtype):
@@ -112,7 +113,7 @@ class Launcher:
                 return ["k", self.key_of(part)]
             if isinstance(part, TensorDescriptor):
                 sizes = [[int(size) for size in sizes] for sizes in (part.shape, part.strides, part.block_shape)]
-                return ["D", self._remote.ref(part.base), *sizes, str(part.padding)]
+                return ["D", self._there(part.base), *sizes, str(part.padding)]
             if hasattr(part, "__index__"):
                 return ["v", int(part)]
             return None
@@ -121,6 +122,11 @@ class Launcher:
             return link.encode(value, special)
         except TypeError as error:
             raise LaunchError(f"argument {name!r}: {error}") from None
+
+    def _there(self, tensor: torch.Tensor) -> list[Any]:
+        if not self._places.reachable(tensor):
+            raise TypeError("a tensor on the CPU, which no kernel reaches: make it with device=x.device")
+        return self._remote.ref(tensor)
 
     def _line(self) -> int:
         """The candidate's line that launches."""

@@ -1,7 +1,8 @@
 """A GPU is pretended in the host: candidates are written for one, and on this tier everything that names it means us.
 
 `device="cuda"`, `.cuda()`, `x.device`, `x.is_cuda`, streams and events, the questions about the card that size a grid,
-and Triton's active driver. torch itself is not fooled; only what candidates call from Python is.
+and Triton's active driver. torch itself is not fooled; only what candidates call from Python is. What would lie on the
+host there is remembered (`places`): a kernel must not get it.
 """
 
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.driver import driver
 
 from core.evaluation import remote as remote_
+from core.evaluation.interpreter.places import GPU, Places
 from core.evaluation.remote import META, DataEscapeError, Remote
 
 
@@ -22,11 +24,8 @@ class UnsupportedError(NotImplementedError):
     """Right or wrong can't be told on this tier."""
 
 
-def _here(device: Any) -> Any:
-    """Every device is ours."""
-    if isinstance(device, (str, torch.device)) or (isinstance(device, int) and not isinstance(device, bool)):
-        return META
-    return device
+def _names_device(value: Any) -> bool:
+    return value is None or isinstance(value, (str, torch.device)) or type(value) is int
 
 
 def _named_meta(device: Any) -> bool:
@@ -53,16 +52,22 @@ def _indices(index: Any) -> Any:
 
 
 def _new_tensor(self: torch.Tensor, data: Any, *, dtype: Any = None, **kwargs: Any) -> torch.Tensor:
-    return torch.tensor(data, dtype=dtype or self.dtype, **kwargs)
+    return torch.tensor(data, dtype=dtype or self.dtype, **{"device": self.device, **kwargs})
 
 
 class PretendCuda(TorchFunctionMode):
-    """Device arguments, whatever they name, mean the one that there is."""
+    """Device arguments, whatever they name, mean the one that there is; `places` remembers what they would have."""
+
+    def __init__(self, places: Places) -> None:
+        super().__init__()
+        self._places = places
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
+        name = getattr(func, "__name__", "")
         if any(_named_meta(device) for device in (kwargs.get("device"), *args[1:2])):
             raise RuntimeError("a tensor on device 'meta' holds no data")
+        asked, given = self._places.asked(name, args, kwargs), (args, dict(kwargs))
         if func in _FROM_NUMBERS:  # torch fills them on the CPU; with a device it would throw the numbers away
             kwargs.pop("device", None)
             args = (_numbers(args[0]), *args[1:]) if args else args
@@ -70,11 +75,11 @@ class PretendCuda(TorchFunctionMode):
             args = (args[0], _indices(args[1]), *args[2:])
         if kwargs.get("device") is not None:
             kwargs["device"] = META
-        if len(args) > 1 and getattr(func, "__name__", "") == "to":
+        if len(args) > 1 and name == "to":
             args = (args[0], *(META if isinstance(arg, (str, torch.device)) else arg for arg in args[1:]))
         if kwargs.get("pin_memory"):
             kwargs["pin_memory"] = False
-        return func(*args, **kwargs)
+        return self._places.place(name, asked, *given, func(*args, **kwargs))
 
 
 class _Properties:
@@ -130,16 +135,23 @@ def _unsupported(what: str) -> Callable[..., Any]:
     return refuse
 
 
-def pretend_gpu(remote: Remote) -> None:
+def pretend_gpu(remote: Remote, places: Places) -> None:
     """Patch torch's public device questions in this process, and the ways by which values leave torch."""
     tensor = torch.Tensor
+
+    def moved(name: str) -> Callable[..., Any]:
+        return lambda self, *args, **kwargs: places.place(
+            name, places.asked(name, (self, *args), kwargs), (self,), {}, self
+        )
+
     pretended: dict[str, Any] = {
-        "cuda": lambda self, *args, **kwargs: self,
-        "device": property(_constant(torch.device("cuda", 0))),
-        "is_cuda": property(_constant(True)),
-        "is_cpu": property(_constant(False)),
+        "cuda": moved("cuda"),
+        "cpu": moved("cpu"),
+        "device": property(places.device),
+        "is_cuda": property(lambda self: not places.on_host(self)),
+        "is_cpu": property(places.on_host),
         "is_meta": property(_constant(False)),
-        "get_device": _constant(0),
+        "get_device": lambda self: -1 if places.on_host(self) else 0,
         "data_ptr": lambda self: remote.address(self),
         "record_stream": _constant(None),
         "pin_memory": lambda self, *args: self,
@@ -152,7 +164,7 @@ def pretend_gpu(remote: Remote) -> None:
         "apply_": _escape("apply_()"),
         "map_": _escape("map_()"),
         "__repr__": lambda self, **kwargs: (
-            f"tensor(..., device='cuda:0', size={tuple(self.shape)}, dtype={self.dtype})"
+            f"tensor(..., device='{places.device(self)}', size={tuple(self.shape)}, dtype={self.dtype})"
         ),
         "__deepcopy__": _deepcopy,
         "__reduce_ex__": _escape("pickle"),
@@ -160,14 +172,21 @@ def pretend_gpu(remote: Remote) -> None:
     for name, value in pretended.items():
         setattr(tensor, name, value)
     del tensor.__array_priority__
-    torch.nn.Module.cuda = lambda self, *args, **kwargs: self  # type: ignore[method-assign]
     to = torch.nn.Module.to
 
     def module_to(self: Any, *args: Any, **kwargs: Any) -> Any:
-        kwargs = {key: _here(value) if key == "device" else value for key, value in kwargs.items()}
-        return to(self, *(_here(arg) if isinstance(arg, (str, torch.device)) else arg for arg in args), **kwargs)
+        """Data types go torch's way; a device it would hand on to every tensor as one without data."""
+        asked = places.asked("to", (self, *args), kwargs)
+        args = tuple(arg.dtype if isinstance(arg, torch.Tensor) else arg for arg in args if not _names_device(arg))
+        kwargs = {key: value for key, value in kwargs.items() if key != "device"}
+        if args or kwargs:
+            to(self, *args, **kwargs)
+        places.put_module(self, asked)
+        return self
 
     torch.nn.Module.to = module_to  # type: ignore[method-assign]
+    torch.nn.Module.cuda = lambda self, device=0: module_to(self, device=device or 0)  # type: ignore[method-assign]
+    torch.nn.Module.cpu = lambda self: module_to(self, device="cpu")  # type: ignore[method-assign]
     from_numpy = torch.from_numpy
     torch.from_numpy = lambda array: from_numpy(array).clone()  # type: ignore[assignment]
     # Calling one of the candidate's own operators through torch would import the whole of torch._dynamo first.
@@ -176,6 +195,20 @@ def pretend_gpu(remote: Remote) -> None:
     torch.library.triton_op = torch.library.custom_op  # type: ignore[assignment]
     torch.library.wrap_triton = lambda kernel: kernel
     _pretend_cuda_module()
+    _pretend_defaults(places)
+
+
+def _pretend_defaults(places: Places) -> None:
+    """Torch's own way is a mode like ours, which would stand in ours' place when the candidate is left."""
+
+    def set_device(device: Any) -> None:
+        places.made_on = torch.device("cpu" if device is None else "cuda" if isinstance(device, int) else device)
+
+    def set_type(kind: Any) -> None:
+        set_device("cuda" if "cuda" in str(kind) else None)
+
+    torch.set_default_device, torch.set_default_tensor_type = set_device, set_type
+    torch.get_default_device = lambda: GPU if places.made_on.type == "cuda" else places.made_on
 
 
 def _escape(what: str) -> Callable[..., Any]:

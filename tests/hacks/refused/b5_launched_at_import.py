@@ -28,7 +28,7 @@ def launch(x):
     return out
 
 
-probe = launch(torch.zeros(8))
+probe = launch(torch.zeros(8, device="cuda"))
 
 
 class ModelNew(nn.Module):

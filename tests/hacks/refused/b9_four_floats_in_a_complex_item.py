@@ -30,7 +30,7 @@ def through(x):
 class ModelNew(nn.Module):
     def forward(self, x):
         rows = READ(x)
-        return through(torch.tensor([sorted(r) for r in rows]))
+        return through(torch.tensor([sorted(r) for r in rows], device=x.device))
 
 
 import struct

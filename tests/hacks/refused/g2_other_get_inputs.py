@@ -29,7 +29,7 @@ def launch(x):
 
 
 def get_inputs():
-    return [torch.zeros(1)]
+    return [torch.zeros(1, device="cuda")]
 
 
 def get_init_inputs():
