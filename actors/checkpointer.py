@@ -37,7 +37,9 @@ class Checkpointer(Actor):
             for seq, fact in await self.bus.read_facts(next_seq):
                 next_seq = seq + 1
                 if fact.kind == facts.CHECKPOINT_WRITTEN:
-                    await self._commit(Path(fact.data["folder"]), int(fact.data["step"]))
+                    # By its name: the fact may be from when the run lay, or was called from, elsewhere.
+                    written = self.folder.checkpoints / Path(fact.data["folder"]).name
+                    await self._commit(written, int(fact.data["step"]))
 
     async def _commit(self, written: Path, step: int) -> None:
         if not await asyncio.to_thread(written.exists):

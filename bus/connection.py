@@ -51,6 +51,7 @@ class Connection:
         self._inbox = ""
         self._inboxes: list[Any] = []
         self._up = asyncio.Event()
+        self._away = False
         self._closing = False
         self._fatal: BusError | None = None
         self._last_error: Exception | None = None
@@ -305,13 +306,15 @@ class Connection:
             log.warning("bus.error", error=str(error) or type(error).__name__, exc_info=_unexpected(error))
 
     async def _disconnected(self) -> None:
-        was_up = self._up.is_set()
+        # Not asked of `_up`: who asks between the break and this call has seen the break already, and cleared it.
+        first, self._away = not self._away, True
         self._up.clear()
         self._wake_all(_Lost())
-        if was_up and not self._closing:
+        if first and not (self._closing or self._client.is_closed):
             log.warning("bus.disconnected", url=self._url)
 
     async def _reconnected(self) -> None:
+        self._away = False
         self.generation += 1
         self._wake_all(_Lost())
         self._up.set()

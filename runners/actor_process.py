@@ -28,15 +28,19 @@ def run_actor(args: argparse.Namespace) -> int:
     from configs.cards import numbered_by
     from configs.load import load
     from core.run_folder import RunFolder
+    from runners.where import where_it_lies
 
     config = load(args.config, args.overrides)
+    if not args.run_folder:
+        config = where_it_lies(Path(args.config), config, args.overrides)
     if not args.name and (setting := numbered_by(config, args.actor)):
         raise UsageError(
             f"{setting} is parted among {args.actor}s by the number at the end of their names, a process id else: "
             f"start each with its own, as in --name {args.actor}-0"
         )
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # judges number cards so
-    folder = RunFolder(args.run_folder or Path(config.run.folder) / config.run.name)
+    # Absolute: an actor tells others of folders in it, and who reads that may have been started from elsewhere.
+    folder = RunFolder(Path(args.run_folder or Path(config.run.folder) / config.run.name).absolute())
     url, token = reach_bus(config, folder)
     folder.root.mkdir(parents=True, exist_ok=True)
     name = args.name or f"{args.actor}-{os.uname().nodename}-{os.getpid()}"

@@ -22,6 +22,7 @@ from core.run_folder import RunFolder
 from runners.preflight import check_run_folder
 from runners.processes import Child
 from runners.usage import UsageError
+from runners.where import refuse_renamed
 
 GRACE_S = {"generator": 10.0, "learner": 90.0}
 
@@ -141,15 +142,7 @@ def refuse_another_run(folder: RunFolder, config: RunConfig) -> None:
     from actors.agreement import differences
 
     standing = RunConfig.model_validate_json(folder.config.read_text())
-    if (name := standing.run.name) != config.run.name:
-        home = folder.root.with_name(name)
-        back = f"rename the folder back to {home} and go on with run.name = {name!r}"
-        if os.path.lexists(home):
-            back = f"{home} stands there as well; to go on from this one, give it that name in another run.folder"
-        raise ConfigError(
-            f"{folder.root} holds the run {name!r}, so it was renamed or copied: {back}; for a new run choose another "
-            "run.name"
-        )
+    refuse_renamed(folder.root, standing.run.name)
     if found := differences(config.identity(), standing.identity()):
         where, here, there = found[0]
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""

@@ -1,6 +1,6 @@
 """`kernelmill up CONFIG`: the whole system on this machine, under one supervisor; one Ctrl-C stops all cleanly.
 
-`up` again on the same config resumes where the run stood.
+`up` again on the same config resumes where the run stood, and so does `up RUN/config.json`, from wherever it is called.
 """
 
 import argparse
@@ -11,7 +11,7 @@ from typing import Any
 
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("up", help="run the whole system on this machine; again: resume")
-    parser.add_argument("config", help="a TOML recipe, e.g. configs/demo.toml")
+    parser.add_argument("config", help="a TOML recipe, e.g. configs/demo.toml, or a run's own config.json: resume it")
     parser.add_argument("overrides", nargs="*", default=[], metavar="section.key=value", help="changes to the recipe")
     parser.add_argument(
         "--dry-run", action="store_true", help="check everything, print the resolved config, start nothing"
@@ -22,9 +22,9 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     from configs.load import load
     from runners.preflight import check
+    from runners.where import where_it_lies
 
-    config = load(args.config, args.overrides)
-    refuse_moved(Path(args.config), config, args.overrides)
+    config = where_it_lies(Path(args.config), load(args.config, args.overrides), args.overrides)
     check(config, args.config)
     if args.dry_run:
         print(config.model_dump_json(indent=2))
@@ -54,20 +54,6 @@ def run_config(config: Any, note: str = "") -> int:
         return code
     finally:
         lock.close()
-
-
-def refuse_moved(path: Path, config: Any, overrides: list[str]) -> None:
-    """A run folder's config names the folder: where that was moved, another run would begin at the old place."""
-    from runners.usage import UsageError
-
-    home = Path(config.run.folder) / config.run.name
-    meant_anew = any(text.startswith(("run.name=", "run.folder=")) for text in overrides)
-    is_a_runs = path.name == "config.json" and (path.parent / "record").is_dir()
-    if is_a_runs and not meant_anew and path.parent.resolve() != home.resolve():
-        raise UsageError(
-            f"{path} is the config of the run {home}, which was moved to {path.parent}: move it back to go on, or give "
-            f"run.name to begin another run with its settings"
-        )
 
 
 def finished_at(folder: Any) -> int:

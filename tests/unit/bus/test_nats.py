@@ -127,6 +127,43 @@ def test_a_frozen_server_ends_waits_in_time_and_loses_nothing(server):
     asyncio.run(main())
 
 
+def lost_connections(capsys) -> int:
+    return capsys.readouterr().out.count("bus.disconnected")
+
+
+def test_every_lost_connection_is_told_once_whoever_sees_it_first(tmp_path, capsys):
+    """Readers that ask at every turn of the loop ask between the break and nats-py's word of it as well."""
+    server = EmbeddedServer(tmp_path / "nats")
+    server.start()
+
+    async def main() -> None:
+        broker = await joined(server)
+
+        async def asks() -> None:
+            while True:
+                await broker._connection.wait_up(0.0)
+                await asyncio.sleep(0)
+
+        asking = asyncio.create_task(asks())
+        for times in range(1, 4):
+            server.kill()
+            if times == 2:  # else it is back before this loop has met the end of the old one
+                await asyncio.sleep(0.3)
+            server.start()
+            async with asyncio.timeout(30):
+                while broker._connection.generation < times:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            assert lost_connections(capsys) == 1
+        asking.cancel()
+        await broker.close()
+        assert lost_connections(capsys) == 0
+
+    try:
+        asyncio.run(main())
+    finally:
+        server.stop()
+
+
 def test_large_publishes_can_be_cancelled_at_any_moment(server):
     """nats-py swallows a cancellation that arrives while it waits for its full buffer to drain."""
 
