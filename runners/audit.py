@@ -39,6 +39,7 @@ def run(args: argparse.Namespace) -> int:
     """Print rows as they come, then the counts; 0 when no task is flagged, 1 when some are, 2 when none can be read."""
     from core.evaluation.audit.auditor import Auditor
     from core.tasks.audit import as_json, summary
+    from runners.preflight import check_writable
     from runners.usage import UsageError
 
     if args.wall <= 0 or args.memory < 256 or args.limit < 0:
@@ -46,11 +47,14 @@ def run(args: argparse.Namespace) -> int:
             f"--wall {args.wall:g}, --memory {args.memory}, --limit {args.limit}: wanted more than 0 s, at least 256 "
             "MB and at least 0"
         )
+    if args.keep and not args.keep.exists():
+        check_writable(args.keep.absolute().parent, f"--keep {args.keep}")
+    auditor = Auditor(args.keep, wall_s=args.wall, memory_mb=args.memory)
     refused: list[Refused] = []
     tasks = read_source(args, refused)[: args.limit or None]
     width = max(len(task.task_id) for task in tasks)
     audits = []
-    with Auditor(args.keep, wall_s=args.wall, memory_mb=args.memory) as auditor:
+    with auditor:
         for task in tasks:
             audits.append(auditor.audit(task))
             print(line(audits[-1], width), file=sys.stderr if args.json else sys.stdout, flush=True)

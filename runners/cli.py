@@ -115,6 +115,7 @@ def is_users_fault(error: Exception) -> bool:
         "JudgeError",
         "GoingNowhere",
         "AuditorError",
+        "KeptError",
         "ParityError",
     }
     names |= {"BusyPort", "StoreBusy", "ServerMissing", "ServerFailed", "Unreachable"}
