@@ -116,6 +116,8 @@ def is_users_fault(error: Exception) -> bool:
         "GoingNowhere",
         "AuditorError",
         "KeptError",
+        "ModelError",
+        "RecipeError",
         "ParityError",
     }
     names |= {"BusyPort", "StoreBusy", "ServerMissing", "ServerFailed", "Unreachable"}
