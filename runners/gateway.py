@@ -32,7 +32,6 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--verdict-timeout",
         type=float,
-        default=0.0,
         metavar="SECONDS",
         help="longest wait for one (default: as long as judging may take, which follows from the other options)",
     )
@@ -50,8 +49,10 @@ def run(args: argparse.Namespace) -> int:
         if getattr(args, name) <= 0:
             option = name.replace("_", "-")
             raise UsageError(f"--{option} {getattr(args, name)}: wanted a number above 0")
-    if args.verdict_timeout < 0:
-        raise UsageError(f"--verdict-timeout {args.verdict_timeout:g}: wanted seconds, or 0")
+    if args.verdict_timeout is not None and not 0 < args.verdict_timeout < float("inf"):
+        raise UsageError(
+            f"--verdict-timeout {args.verdict_timeout:g}: wanted seconds above 0; leave it out for as long as it takes"
+        )
     if not 0 <= args.port <= 65535:
         raise UsageError(f"--port {args.port}: wanted 0 to 65535")
     settings = judge_options.settings(args)
@@ -84,7 +85,7 @@ async def serve(args: argparse.Namespace, settings: Any) -> int:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     book = FaultBook(threshold=10)
     judging = PoolJudging(
-        settings, args.workers, book, timeout_s=args.verdict_timeout, modelled_runtime=args.modelled_runtime
+        settings, args.workers, book, timeout_s=args.verdict_timeout or 0.0, modelled_runtime=args.modelled_runtime
     )
     await judging.start()
     server = EvalServer(
