@@ -47,6 +47,7 @@ def run(args: argparse.Namespace) -> int:
     from core.record.heldout import save
     from runners import interrupts
     from runners.preflight import check_engine, check_model, check_output, tasks_of
+    from runners.tasks import tell_left_out
     from runners.usage import UsageError
 
     for option, count in (("--tasks", args.tasks), ("--samples", args.samples)):
@@ -62,6 +63,7 @@ def run(args: argparse.Namespace) -> int:
     except ValueError as error:
         raise UsageError(str(error)) from None
     tasks = tasks_of(config, "heldout")
+    tell_left_out([source.model_dump() for source in config.tasks.heldout])
     heldout = interrupts.run(
         "evaluate",
         measure(config, tasks[: args.tasks], samples_per_task=args.samples, seed=args.seed, step=args.version),

@@ -161,12 +161,14 @@ def check_tasks(config: RunConfig) -> None:
     import sys
 
     from core.tasks.loading import told
+    from runners.tasks import tell_left_out
 
     for side in ("train", "heldout"):
         refused: list[Refused] = []
         tasks_of(config, side, refused)
         if refused:
             print(told(refused, side), file=sys.stderr)
+    tell_left_out([source.model_dump() for side in ("train", "heldout") for source in getattr(config.tasks, side)])
 
 
 def tasks_of(config: RunConfig, side: str, refused: "list[Refused] | None" = None) -> "list[Task]":
