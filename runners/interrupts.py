@@ -38,7 +38,7 @@ def run(command: str, main: "Coroutine[Any, Any, Any]", stopping: str) -> Any:
             interrupted = True
             end_at_next()
             say(f"kernelmill {command}: interrupted: stopping {stopping}; Ctrl-C again ends it now")
-            timer = threading.Timer(STOPS_S, _end)
+            timer = threading.Timer(STOPS_S, end)
             timer.daemon = True
             timer.start()
             loop.call_soon_threadsafe(task.cancel)
@@ -48,13 +48,13 @@ def run(command: str, main: "Coroutine[Any, Any, Any]", stopping: str) -> Any:
             return runner.run(wait())
         finally:
             if interrupted:
-                _end()
+                end()
             signal.signal(signal.SIGINT, before)
 
 
 def end_at_next() -> None:
     """The next Ctrl-C ends the process as it is."""
-    signal.signal(signal.SIGINT, lambda *_: _end())
+    signal.signal(signal.SIGINT, lambda *_: end())
 
 
 def say(line: str) -> None:
@@ -62,8 +62,11 @@ def say(line: str) -> None:
     os.write(2, f"{line}\n".encode())
 
 
-def _end() -> NoReturn:
+def end(line: str = "") -> NoReturn:
+    """The process ends as it is."""
     try:
+        if line:
+            say(line)
         sys.stdout.flush()
     finally:
         os._exit(INTERRUPTED)
