@@ -313,7 +313,7 @@ class SftConfig(Section):
         kind: Literal["composed", "jsonl"] = "composed"
         path: str = ""
         count: int = Field(default=60000, ge=1)
-        seed: int = 0
+        seed: int = Field(default=0, ge=0, lt=2**63)
         mistakes: float = Field(default=0.0, ge=0, le=1)
         """Share of first turns that carry one planted mistake."""
         repair_mistakes: float = Field(default=0.0, ge=0, le=1)
@@ -330,14 +330,28 @@ class SftConfig(Section):
     class Architecture(Section):
         """For a policy from scratch; absent when `model` names one to continue from."""
 
-        vocab: int = 512
-        hidden: int = 192
-        layers: int = 4
-        heads: int = 4
-        kv_heads: int = 2
-        head_dim: int = 48
-        intermediate: int = 512
-        context_tokens: int = 1024
+        vocab: int = Field(default=512, ge=260, le=2**20)
+        """At least all bytes and four control tokens."""
+        hidden: int = Field(default=192, ge=1)
+        layers: int = Field(default=4, ge=1)
+        heads: int = Field(default=4, ge=1)
+        kv_heads: int = Field(default=2, ge=1)
+        """Divides `heads`."""
+        head_dim: int = Field(default=48, ge=2, multiple_of=2)
+        """Even, since positions turn pairs of it; heads * head_dim need not be `hidden`."""
+        intermediate: int = Field(default=512, ge=1)
+        context_tokens: int = Field(default=1024, ge=1)
+
+        @model_validator(mode="after")
+        def _check_heads(self) -> "SftConfig.Architecture":
+            if self.heads % self.kv_heads:
+                raise ValueError(f"kv_heads = {self.kv_heads} must divide heads = {self.heads}")
+            return self
+
+        def parameters(self) -> int:
+            """About; without norms."""
+            attention = 2 * self.hidden * (self.heads + self.kv_heads) * self.head_dim
+            return self.vocab * self.hidden + self.layers * (attention + 3 * self.hidden * self.intermediate)
 
     out: str
     """Folder of the policy that is made."""
@@ -346,10 +360,10 @@ class SftConfig(Section):
     architecture: Architecture = Architecture()
     data: Data = Data()
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    seed: int = 0
+    seed: int = Field(default=0, ge=0, lt=2**63)
     steps: int = Field(default=2000, ge=1)
     rows_per_step: int = Field(default=128, ge=1)
-    lr: float = 3e-3
-    warmup_steps: int = 50
-    weight_decay: float = 0.01
-    grad_clip: float = 1.0
+    lr: float = Field(default=3e-3, gt=0, le=1)
+    warmup_steps: int = Field(default=50, ge=0)
+    weight_decay: float = Field(default=0.01, ge=0)
+    grad_clip: float = Field(default=1.0, gt=0)

@@ -27,7 +27,7 @@ def add_parser(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_choice(parser)
-    parser.add_argument("--limit", type=int, default=0, metavar="N", help="only the first N tasks")
+    parser.add_argument("--limit", type=int, metavar="N", help="only the first N tasks (default: all)")
     parser.add_argument("--json", action="store_true", help="print the whole table as JSON instead of lines")
     parser.add_argument("--keep", type=Path, metavar="FILE", help="keep audits in this file, and go on from it")
     parser.add_argument("--wall", type=float, default=60.0, metavar="SECONDS", help="for one attempt (default 60)")
@@ -39,18 +39,21 @@ def run(args: argparse.Namespace) -> int:
     """Print rows as they come, then the counts; 0 when no task is flagged, 1 when some are, 2 when none can be read."""
     from core.evaluation.audit.auditor import Auditor
     from core.tasks.audit import as_json, summary
+    from runners.preflight import check_writable
     from runners.usage import UsageError
 
-    if args.wall <= 0 or args.memory < 256 or args.limit < 0:
-        raise UsageError(
-            f"--wall {args.wall:g}, --memory {args.memory}, --limit {args.limit}: wanted more than 0 s, at least 256 "
-            "MB and at least 0"
-        )
+    if not 0 < args.wall < float("inf") or args.memory < 256:
+        raise UsageError(f"--wall {args.wall:g}, --memory {args.memory}: wanted more than 0 s and at least 256 MB")
+    if args.limit is not None and args.limit < 1:
+        raise UsageError(f"--limit {args.limit}: wanted at least 1; leave it out for all tasks")
+    if args.keep and not args.keep.exists():
+        check_writable(args.keep.absolute().parent, f"--keep {args.keep}")
+    auditor = Auditor(args.keep, wall_s=args.wall, memory_mb=args.memory)
     refused: list[Refused] = []
-    tasks = read_source(args, refused)[: args.limit or None]
+    tasks = read_source(args, refused)[: args.limit]
     width = max(len(task.task_id) for task in tasks)
     audits = []
-    with Auditor(args.keep, wall_s=args.wall, memory_mb=args.memory) as auditor:
+    with auditor:
         for task in tasks:
             audits.append(auditor.audit(task))
             print(line(audits[-1], width), file=sys.stderr if args.json else sys.stdout, flush=True)

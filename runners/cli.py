@@ -64,6 +64,10 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return args.run(args)
     except KeyboardInterrupt:
+        from runners import interrupts
+
+        interrupts.end_at_next()  # of threads that Python waits for at its end
+        print(f"kernelmill {args.command}: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
         sys.stderr.close()
@@ -115,6 +119,9 @@ def is_users_fault(error: Exception) -> bool:
         "JudgeError",
         "GoingNowhere",
         "AuditorError",
+        "KeptError",
+        "ModelError",
+        "RecipeError",
         "ParityError",
     }
     names |= {"BusyPort", "StoreBusy", "ServerMissing", "ServerFailed", "Unreachable"}

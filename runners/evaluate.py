@@ -42,12 +42,12 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """0; raises UsageError, ConfigError or TaskError when the config, the model or the tasks can't be used."""
-    import asyncio
-
     from actors.cards import names_of
     from configs.load import load
     from core.record.heldout import save
+    from runners import interrupts
     from runners.preflight import check_engine, check_model, check_output, tasks_of
+    from runners.tasks import tell_left_out
     from runners.usage import UsageError
 
     for option, count in (("--tasks", args.tasks), ("--samples", args.samples)):
@@ -63,8 +63,11 @@ def run(args: argparse.Namespace) -> int:
     except ValueError as error:
         raise UsageError(str(error)) from None
     tasks = tasks_of(config, "heldout")
-    heldout = asyncio.run(
-        measure(config, tasks[: args.tasks], samples_per_task=args.samples, seed=args.seed, step=args.version)
+    tell_left_out([source.model_dump() for source in config.tasks.heldout])
+    heldout = interrupts.run(
+        "evaluate",
+        measure(config, tasks[: args.tasks], samples_per_task=args.samples, seed=args.seed, step=args.version),
+        "the engine and the judge's workers",
     )
     for name, value in heldout.figures.items():
         print(f"{name:32} {value:.4g}")
@@ -143,5 +146,7 @@ async def measure(
             episodes_in_flight=config.rollout.batch_rows,
         )
     finally:
-        await engine.stop()
-        await pool.stop()
+        try:
+            await engine.stop()
+        finally:
+            await pool.stop()

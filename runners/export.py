@@ -16,7 +16,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "transformers, vLLM and `kernelmill evaluate --model` load, adapters added in. Works at any moment of a run.",
     )
     parser.add_argument("run_folder", help="the run's folder (runs/demo), or its name in runs/ (demo)")
-    parser.add_argument("--step", type=int, default=0, metavar="N", help="checkpoint to take (default: the newest)")
+    parser.add_argument("--step", type=int, metavar="N", help="checkpoint to take (default: the newest)")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="where to (default: policy/ in the run's folder)")
     parser.add_argument(
         "--model", type=Path, metavar="FOLDER", help="config and tokenizer (default: the policy the run started from)"
@@ -38,7 +38,9 @@ def run(args: argparse.Namespace) -> int:
     if not found:
         raise UsageError(f"{folder.root} has no checkpoint yet: one is made every checkpoints.every_steps steps")
     chosen = (
-        store.step_folder(folder.checkpoints, args.step) if args.step else store.latest_committed(folder.checkpoints)
+        store.step_folder(folder.checkpoints, args.step)
+        if args.step is not None
+        else store.latest_committed(folder.checkpoints)
     )
     if chosen not in found:
         raise UsageError(f"--step {args.step}: checkpoints here: {', '.join(path.name for path in found)}")

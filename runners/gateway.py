@@ -13,8 +13,11 @@ import asyncio
 import signal
 from typing import Any
 
-from runners import judge_options
+from runners import interrupts, judge_options
 from runners.usage import UsageError
+
+GRACE_S = 20.0
+"""For the requests in hand, when it is to stop."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -32,7 +35,6 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--verdict-timeout",
         type=float,
-        default=0.0,
         metavar="SECONDS",
         help="longest wait for one (default: as long as judging may take, which follows from the other options)",
     )
@@ -50,8 +52,10 @@ def run(args: argparse.Namespace) -> int:
         if getattr(args, name) <= 0:
             option = name.replace("_", "-")
             raise UsageError(f"--{option} {getattr(args, name)}: wanted a number above 0")
-    if args.verdict_timeout < 0:
-        raise UsageError(f"--verdict-timeout {args.verdict_timeout:g}: wanted seconds, or 0")
+    if args.verdict_timeout is not None and not 0 < args.verdict_timeout < float("inf"):
+        raise UsageError(
+            f"--verdict-timeout {args.verdict_timeout:g}: wanted seconds above 0; leave it out for as long as it takes"
+        )
     if not 0 <= args.port <= 65535:
         raise UsageError(f"--port {args.port}: wanted 0 to 65535")
     settings = judge_options.settings(args)
@@ -59,15 +63,18 @@ def run(args: argparse.Namespace) -> int:
     from runners.preflight import check_packages
 
     check_packages()
+    before = signal.signal(signal.SIGINT, lambda *_: interrupts.end("kernelmill gateway: interrupted"))  # until `serve`
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             return runner.run(serve(args, settings))
     except JudgeError as error:
         raise UsageError(judge_options.in_options(str(error))) from None
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 async def serve(args: argparse.Namespace, settings: Any) -> int:
-    """Listen, judge, and stop in order at the first SIGTERM or Ctrl-C."""
+    """Listen, judge, and stop in order at the first SIGTERM or Ctrl-C; at the second one end as it is."""
     import os
 
     from actors.eval_desk import Desk
@@ -80,15 +87,32 @@ async def serve(args: argparse.Namespace, settings: Any) -> int:
     token = os.environ.get(TOKEN, "")
     listening = listen(args.host, args.port, token)  # first: a port that is taken shows before seconds of start
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+
+    def asked() -> None:
+        if stop.is_set():
+            interrupts.end()
+        stop.set()
+        requests = f"{desk.taken} request{'s' if desk.taken > 1 else ''} in hand"
+        waited = f"waiting at most {GRACE_S:.0f} s for {requests}" if desk.taken else "nothing in hand"
+        interrupts.say(f"kernelmill gateway: stopping: {waited}, then for the workers; Ctrl-C again ends it now")
+
     book = FaultBook(threshold=10)
     judging = PoolJudging(
-        settings, args.workers, book, timeout_s=args.verdict_timeout, modelled_runtime=args.modelled_runtime
+        settings, args.workers, book, timeout_s=args.verdict_timeout or 0.0, modelled_runtime=args.modelled_runtime
     )
-    await judging.start()
+    desk = Desk(judging, places=args.places, clock=SystemClock())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, asked)
+    starting, stopping = asyncio.create_task(judging.start()), asyncio.create_task(stop.wait())
+    await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        await judging.stop()
+        return 0
+    starting.result()
     server = EvalServer(
-        Desk(judging, places=args.places, clock=SystemClock()),
+        desk,
         book,
         token=token,
         max_request_bytes=1024 * args.max_request_kb,
@@ -97,8 +121,9 @@ async def serve(args: argparse.Namespace, settings: Any) -> int:
         await server.start(listening)
         host, port = listening.getsockname()[:2]
         print(f"listening on http://{host}:{port} ({args.workers} workers, sandbox: {judging.walls})", flush=True)
-        await stop.wait()
-        await server.stop(grace_s=20.0)
+        await stopping
+        await server.stop(grace_s=GRACE_S)
     finally:
+        stopping.cancel()
         await judging.stop()
     return 0

@@ -93,6 +93,8 @@ def run(args: argparse.Namespace) -> int:
         judge.stop()
     if args.backend == "triton" and verdict.kind == "fail" and is_cuda(texts[1]):
         print(f"kernelmill judge: {args.candidate} is CUDA C++: judge it with --backend cuda", file=sys.stderr)
+    if args.backend == "cuda" and verdict.category == "no_kernel" and "Triton, but no CUDA" in verdict.feedback:
+        print(f"kernelmill judge: {args.candidate} is Triton: judge it with --backend triton", file=sys.stderr)
     if args.json:
         import msgspec
 

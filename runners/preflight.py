@@ -51,17 +51,7 @@ def check_model(config: RunConfig, config_path: str) -> None:
     path = Path(config.model.path)
     looks_local = path.is_absolute() or config.model.path.startswith((".", "configs/", "runs/"))
     if path.is_dir():
-        missing = [name for name in ("config.json", "tokenizer.json") if not (path / name).exists()]
-        if missing:
-            hint = ""
-            if (path / "manifest.json").exists() and path.parent.name == "checkpoints":
-                hint = f"; `kernelmill export {path.parent.parent}` makes a policy of a checkpoint"
-            raise UsageError(
-                f"{config_path}: model.path = {config.model.path!r} has no {' and no '.join(missing)}{hint}"
-            )
-        if not list(path.glob("*.safetensors")):
-            raise UsageError(f"{config_path}: model.path = {config.model.path!r} holds no .safetensors weights")
-        check_model_files(path, config_path)
+        check_model_folder(path, f"{config_path}: model.path")
         check_lengths(config, path, config_path)
     elif looks_local or not config.model.revision:
         hint = "" if looks_local else "; for a model of the hub give model.revision as well, so that it is pinned"
@@ -70,7 +60,20 @@ def check_model(config: RunConfig, config_path: str) -> None:
         )
 
 
-def check_model_files(path: Path, config_path: str) -> None:
+def check_model_folder(path: Path, setting: str) -> None:
+    """The files that a policy's folder must have; `setting` is what named it."""
+    missing = [name for name in ("config.json", "tokenizer.json") if not (path / name).exists()]
+    if missing:
+        hint = ""
+        if (path / "manifest.json").exists() and path.parent.name == "checkpoints":
+            hint = f"; `kernelmill export {path.parent.parent}` makes a policy of a checkpoint"
+        raise UsageError(f"{setting} = {str(path)!r} has no {' and no '.join(missing)}{hint}")
+    if not list(path.glob("*.safetensors")):
+        raise UsageError(f"{setting} = {str(path)!r} holds no .safetensors weights")
+    check_model_files(path, setting)
+
+
+def check_model_files(path: Path, setting: str) -> None:
     """Can the folder's files be read at all? Costs milliseconds and no torch; a broken one would only show when the
     actors die of it."""
     import json
@@ -79,7 +82,7 @@ def check_model_files(path: Path, config_path: str) -> None:
     from tokenizers import Tokenizer
 
     def broken(name: str, why: object) -> UsageError:
-        return UsageError(f"{config_path}: model.path: {path / name} can't be used: {' '.join(str(why).split())[:200]}")
+        return UsageError(f"{setting}: {path / name} can't be used: {' '.join(str(why).split())[:200]}")
 
     try:
         model_type = json.loads((path / "config.json").read_text())["model_type"]
@@ -158,12 +161,14 @@ def check_tasks(config: RunConfig) -> None:
     import sys
 
     from core.tasks.loading import told
+    from runners.tasks import tell_left_out
 
     for side in ("train", "heldout"):
         refused: list[Refused] = []
         tasks_of(config, side, refused)
         if refused:
             print(told(refused, side), file=sys.stderr)
+    tell_left_out([source.model_dump() for side in ("train", "heldout") for source in getattr(config.tasks, side)])
 
 
 def tasks_of(config: RunConfig, side: str, refused: "list[Refused] | None" = None) -> "list[Task]":

@@ -57,9 +57,15 @@ def _make(config: Any, compile_model: bool) -> dict[str, Any]:
         raise ConfigError(
             f"data.path = {data.path!r} is no file: name JSON Lines of messages, or set data.kind = 'composed'"
         )
+    if config.model and Path(config.model).is_dir():
+        from runners.preflight import check_model_folder
+
+        check_model_folder(Path(config.model), "model")
     device = config.device if config.device != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
     if device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("device = 'cuda', but torch sees no GPU: set device = 'auto' or 'cpu'")
+    if not config.model:
+        _check_memory(config.architecture, device)
     recipe = PolicyRecipe(
         out=config.out,
         model=config.model,
@@ -78,6 +84,21 @@ def _make(config: Any, compile_model: bool) -> dict[str, Any]:
         data_path=data.path if data.kind == "jsonl" else "",
     )
     return make_policy(recipe, report=lambda line: print(line, file=sys.stderr, flush=True))
+
+
+def _check_memory(architecture: Any, device: str) -> None:
+    """The kernel would end this process without a word. Weights, gradients and AdamW's two moments, in float32."""
+    import os
+
+    from configs.load import ConfigError
+
+    wanted = architecture.parameters() * (16 if device == "cpu" else 4)  # weights are made on the CPU in any case
+    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if wanted > there:
+        raise ConfigError(
+            f"architecture: {architecture.parameters():,} parameters want {wanted / 2**30:,.0f} GiB, this machine has "
+            f"{there / 2**30:,.0f} GiB: make hidden, layers or intermediate smaller"
+        )
 
 
 if __name__ == "__main__":  # where the rest of the house is not installed (a bare GPU machine)

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from core.tasks.rows import Refused
     from core.tasks.task import Task
 
@@ -70,7 +72,19 @@ def read_source(args: argparse.Namespace, refused: "list[Refused]") -> "list[Tas
     """
     from core.tasks.sources import load_source
 
-    return load_source(**source_of(args.source), split=args.split, levels=tuple(args.level), refused=refused)
+    source = source_of(args.source)
+    tasks = load_source(**source, split=args.split, levels=tuple(args.level), refused=refused)
+    tell_left_out([source])
+    return tasks
+
+
+def tell_left_out(sources: "Iterable[Mapping[str, Any]]") -> None:
+    """One line on stderr for each folder with files that no level holds."""
+    from core.tasks.folder import left_out
+
+    for path in dict.fromkeys(source["path"] for source in sources if source["kind"] == "folder"):
+        if line := left_out(Path(path)):
+            print(f"note: {line}", file=sys.stderr)
 
 
 def source_of(text: str) -> dict[str, Any]:

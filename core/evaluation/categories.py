@@ -8,7 +8,7 @@ CATEGORIES: dict[str, tuple[str, str]] = {
     "syntax_error": ("static", "the source does not parse"),
     "too_large": ("static", "the source is larger than any kernel needs"),
     "no_model_new": ("static", "there is no class ModelNew"),
-    "no_kernel": ("launch", "no Triton kernel in the source, or forward launched none"),
+    "no_kernel": ("launch", "no kernel of the task's backend in the source, or forward launched none"),
     # load
     "import_error": ("load", "executing the source failed"),
     "construct_error": ("load", "ModelNew(*init_inputs) failed"),

@@ -76,10 +76,11 @@ def screen(source: str, backend: str = "triton") -> tuple[Finding | None, tuple[
         others = f"found: {', '.join(sorted(classes))}. " if classes else ""
         detail = f"{others}Define `class ModelNew(torch.nn.Module)` with the arguments of Model."
         return Finding(stage="static", category="no_model_new", headline=text, detail=detail), found
-    if "jit" not in seen and not (backend == "cuda" and uses_extensions(source)):
+    if not (uses_extensions(source) if backend == "cuda" else "jit" in seen):
         detail = "Write the computation as a function decorated with @triton.jit and launch it in forward."
         if backend == "cuda":
-            text = "no CUDA kernel: neither load_inline nor load is called"
+            other = "Triton, but " if {"triton", "jit"} <= seen else ""
+            text = f"{other}no CUDA kernel: neither load_inline nor load is called"
             detail = "Hand the CUDA source to torch.utils.cpp_extension.load_inline and call its function in forward."
             return Finding(stage="static", category="no_kernel", headline=text, detail=detail), found
         text = "CUDA C++, but no @triton.jit kernel" if is_cuda(source) else "no @triton.jit kernel"

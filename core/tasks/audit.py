@@ -10,7 +10,6 @@ their plain form and the file in which they are kept.
 """
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
@@ -18,6 +17,7 @@ from typing import Literal
 import msgspec
 
 from core.identity import digest
+from core.tasks import files
 from core.tasks.task import Task
 
 VERSION = 2
@@ -36,6 +36,9 @@ Status = Literal["sound", "degenerate", "noise", "unknown"]
 FLAGS = ("degenerate", "noise")
 MISS = 1e9
 """Margins end here; also that of an answer that is wrong where the rule allows nothing (integers, infinities)."""
+
+_BEGINS = b'{"task_id":"'
+"""How a kept audit's line begins, also one that was cut off: what does not is somebody else's file."""
 
 Sizes = dict[str, tuple[int | list[int], int | list[int]]]
 
@@ -84,20 +87,43 @@ def audit_key(source: str, profile: str = "cpu", share: float = 1.0) -> str:
     return digest("audit", str(VERSION), profile, f"{share:g}", source, size=12)
 
 
+class KeptError(Exception):
+    """A file that audits can't be kept in; the text is one line that names it."""
+
+
 class Kept:
     """Audits in a file, one JSON line each, so that no source is audited twice and a restart decides alike."""
 
     def __init__(self, path: Path | None) -> None:
+        """
+        Raises:
+            KeptError: what is there is no file of audits, or can't be read or added to. It is left as it was.
+        """
         self.path = path
         self._known: dict[str, Audit] = {}
-        if path and path.is_file():
-            data = path.read_bytes()
-            whole = data.rfind(b"\n") + 1
-            if whole < len(data):  # a kill cut the last line off
-                os.truncate(path, whole)
-            for line in data[:whole].splitlines():
-                audit = msgspec.json.decode(line, type=Audit)
-                self._known[audit.key] = audit
+        found = files.kind(path) if path else files.NOTHING
+        if path and found == files.FILE:
+            self._read(path)
+        elif path and found != files.NOTHING:
+            raise KeptError(f"{files.shown(path)}: {found}, wanted a file of kept audits, or a new one")
+
+    def _read(self, path: Path) -> None:
+        shown = files.shown(path)
+        try:
+            with path.open("r+b") as file:
+                data = file.read()
+                *lines, rest = data.split(b"\n")
+                for number, line in enumerate(lines, start=1):
+                    audit = _audit_in(line)
+                    if audit is None:
+                        raise KeptError(f"{shown}:{number}: {_no_audit(line)}")
+                    self._known[audit.key] = audit
+                if rest[: len(_BEGINS)] != _BEGINS[: len(rest)]:
+                    raise KeptError(f"{shown}:{len(lines) + 1}: {_no_audit(rest)}")
+                if rest:  # a kill cut the last line off
+                    file.truncate(len(data) - len(rest))
+        except OSError as error:
+            raise KeptError(f"{shown}: can't be read and written ({error.strerror or error})") from None
 
     def get(self, task: Task, profile: str, share: float = 1.0) -> Audit | None:
         """The kept audit of a task's source, under this task's id."""
@@ -105,12 +131,30 @@ class Kept:
         return msgspec.structs.replace(found, task_id=task.task_id) if found else None
 
     def put(self, audit: Audit) -> None:
-        """Keep one; it is on disk when this returns."""
+        """Keep one; it is on disk when this returns. Raises KeptError where that can't be done."""
         self._known[audit.key] = audit
         if self.path:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("ab") as file:
-                file.write(msgspec.json.encode(audit) + b"\n")
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                with self.path.open("ab") as file:
+                    file.write(msgspec.json.encode(audit) + b"\n")
+            except OSError as error:
+                raise KeptError(
+                    f"{files.shown(self.path)}: can't be written ({error.strerror or error}); the audits before "
+                    f"{audit.task_id} are kept"
+                ) from None
+
+
+def _audit_in(line: bytes) -> Audit | None:
+    try:
+        return msgspec.json.decode(line, type=Audit)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _no_audit(line: bytes) -> str:
+    got = repr(line[:40].decode(errors="replace"))
+    return f"no kept audit, got {got}; wanted a file that `audit --keep` or a run wrote: name one, or a new file"
 
 
 def counts(audits: Sequence[Audit]) -> dict[str, dict[str, int]]:

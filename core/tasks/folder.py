@@ -4,6 +4,7 @@ Files named `*_triton.py` are answers beside their tasks (the starter set has th
 """
 
 import io
+import os
 import re
 from collections.abc import Iterator
 from functools import partial
@@ -15,6 +16,7 @@ from core.tasks.rows import MAX_SOURCE, Refused, make_task, task_or_refusal
 from core.tasks.task import Task
 
 ANSWER = "_triton.py"
+_LEVEL = r"level\d+"
 
 
 def folder_tasks(path: Path, *, origin: str = "", backend: str = "triton") -> Iterator[Task | Refused]:
@@ -35,7 +37,7 @@ def folder_tasks(path: Path, *, origin: str = "", backend: str = "triton") -> It
             f"{files.shown(path)}: {'no such folder' if found == files.NOTHING else found}; wanted one that holds "
             "level1/, level2/, ... with one problem per file"
         )
-    levels = [child for child in _children(path, files.shown(path)) if re.fullmatch(r"level\d+", child.name)]
+    levels = [child for child in _children(path, files.shown(path)) if re.fullmatch(_LEVEL, child.name)]
     if not levels:
         raise TaskError(f"{files.shown(path)}: holds no folder level1, level2, ...; wanted level*/N_name.py")
     for folder in sorted(levels):
@@ -52,6 +54,26 @@ def folder_tasks(path: Path, *, origin: str = "", backend: str = "triton") -> It
             where = f"{folder.name}/{file.name}" if origin else files.shown(file)
             name, of = f"l{level}_{file.stem}", origin or path.name
             yield task_or_refusal(partial(_task, file, name, level, of, backend, where), where, int(level))
+
+
+def left_out(path: Path) -> str:
+    """One line about the problems' files that stand outside the folders level1/, level2/, ... and so are no tasks;
+    nothing where there are none. Folders within those are outside, too. Hidden folders and what is linked
+    are not looked into."""
+    found: list[str] = []
+    for folder, below, names in os.walk(path):
+        below[:] = sorted(name for name in below if name[0] not in "._")
+        if Path(folder).parent == path and re.fullmatch(_LEVEL, Path(folder).name):
+            continue
+        candidates = (name for name in sorted(names) if name.endswith(".py") and name != "__init__.py")
+        found += [files.shown(Path(folder, name)) for name in candidates if not name.endswith(ANSWER)]
+    if not found:
+        return ""
+    what, are = ("file", "is") if len(found) == 1 else ("files", "are")
+    return (
+        f"{files.shown(path)}: {len(found)} .py {what} outside level1/, level2/, ... {are} left out, e.g. {found[0]}; "
+        "tasks are levelN/NAME.py"
+    )
 
 
 def _children(folder: Path, where: str) -> list[Path]:

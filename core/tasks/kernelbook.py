@@ -5,11 +5,13 @@ are read only under that pinned revision. The class is renamed to `Model`; the l
 operators, since rows have none.
 """
 
+import ast
 import io
 import tokenize
 from collections.abc import Mapping
 from typing import Any
 
+from core import parsing
 from core.tasks.format import TaskError
 from core.tasks.structure import structure_of
 
@@ -36,10 +38,26 @@ def fields(row: Mapping[str, Any], where: str, revision: str) -> dict[str, Any]:
     entry, source = row["entry_point"], row["python_code"]
     if not isinstance(entry, str) or not entry.isidentifier() or not isinstance(source, str):
         raise TaskError(f"{where}: entry_point must be the name of a class in python_code, got {entry!r:.60}")
+    found = _classes(source)
+    if found is not None and entry not in found:
+        row_id = f" (uuid {row['uuid']})" if row.get("uuid") is not None else ""
+        raise TaskError(
+            f"{where}{row_id}: entry_point names the class {entry}, but the classes in python_code are "
+            f"{', '.join(found) or 'none'}"
+        )
     source = renamed(source, {"Model": "OtherModel", entry: "Model"} if entry != "Model" else {}, where)
     operators = structure_of(source, where).count("(")
     level = 1 + sum(operators > most for most in MOST_OPERATORS)
     return {"name": f"{row.get('uuid', '')}_{entry}".removeprefix("_"), "level": level, "source": source}
+
+
+def _classes(source: str) -> list[str] | None:
+    """Names of the module's own classes, in order; None for what is not Python."""
+    try:
+        nodes = parsing.parse(source).body
+    except (SyntaxError, ValueError):
+        return None
+    return list(dict.fromkeys(node.name for node in nodes if isinstance(node, ast.ClassDef)))
 
 
 def renamed(source: str, names: Mapping[str, str], where: str) -> str:

@@ -218,13 +218,23 @@ def load_lm(model: str, revision: str = "", quantization: Any = None) -> Any:
     logging.disable_progress_bar()  # it would end up in an actor's log
     if not Path(model).exists() and (model.startswith((".", "/")) or model.count("/") != 1):
         raise ModelError(f"no model folder {model!r}: wanted one with config.json, or a hub name OWNER/NAME")
-    lm = AutoModelForCausalLM.from_pretrained(
-        model, revision=revision or "main", dtype=torch.float32, attn_implementation=register(),
-        quantization_config=quantization,
-    )  # fmt: skip
+    try:
+        lm = AutoModelForCausalLM.from_pretrained(
+            model, revision=revision or "main", dtype=torch.float32, attn_implementation=register(),
+            quantization_config=quantization,
+        )  # fmt: skip
+    except MemoryError:
+        raise
+    except Exception as error:  # what no class can be made of ends as any of them: also ZeroDivisionError
+        if not Path(model).is_dir():  # the hub may be out of reach for a while
+            raise
+        words = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        raise ModelError(f"model {model!r} can't be loaded: {words}; look at its config.json") from error
     if not hasattr(getattr(lm, "model", None), "layers"):
         raise ModelError(f"model {model!r} is a {type(lm).__name__}, which has no blocks at model.layers: wanted "
                          f"a language model alone; of a multimodal one save the text part by itself")  # fmt: skip
+    if not list(lm.model.layers):
+        raise ModelError(f"model {model!r} has no blocks at all: look at num_hidden_layers in its config.json")
     if why := misfit(lm):
         raise ModelError(f"model {model!r} ({type(lm).__name__}) can't be trained here: {why}")
     return lm

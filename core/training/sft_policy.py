@@ -31,6 +31,10 @@ _TOKENIZER_SAMPLE = 3000
 """Dialogues that the tokenizer is trained on."""
 
 
+class RecipeError(ValueError):
+    """A recipe that can't be followed; the text is one line for the person who wrote it."""
+
+
 class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     """A Qwen3-architecture causal LM with tied embeddings; mirrors `SftConfig.Architecture`."""
 
@@ -62,15 +66,20 @@ class PolicyRecipe(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_policy(recipe: PolicyRecipe, report: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
-    """Make the folder `recipe.out` (replaced when it exists); returns what `recipe.json` holds."""
+    """Make the folder `recipe.out` (replaced when it exists); returns what `recipe.json` holds.
+
+    Raises:
+        ModelError, RecipeError: what is named is no model, or no data; or training with it leads nowhere.
+    """
     started = time.perf_counter()
     torch.manual_seed(recipe.training.seed)
+    loaded = _loaded(recipe.model) if recipe.model else None  # first: data may take minutes
     dialogues = _dialogues(recipe)
     kinds = Counter("first" if d.previous is None else "second" for d in dialogues)
     wrong = Counter("first" if d.previous is None else "second" for d in dialogues if d.mistake)
     report(f"{len(dialogues)} examples: {dict(kinds)}, of these wrong on purpose: {dict(wrong)}")
 
-    tokenizer, lm = _model(recipe, dialogues)
+    tokenizer, lm = loaded or _fresh(recipe, dialogues)
     chat = Chat(tokenizer)
     examples = sft_data.tokenize_all(dialogues, chat, min(16, len(os.sched_getaffinity(0))))
     lengths = sorted(len(example.prompt) + len(example.answer) for example in examples)
@@ -85,10 +94,14 @@ def make_policy(recipe: PolicyRecipe, report: Callable[[str], None] = lambda lin
 
     total = recipe.training.steps
     pad_id = _id(tokenizer, tokenizer.pad_token or tokenizer.eos_token)
-    curve = sft.train(
-        lm, examples, recipe.training, pad_id=pad_id,
-        report=lambda p: report(f"step {p.step}/{total}  loss {p.loss:.4f}  lr {p.lr:.2e}  {p.step_s * 1e3:.0f} ms"),
-    )  # fmt: skip
+    try:
+        curve = sft.train(
+            lm, examples, recipe.training, pad_id=pad_id,
+            report=lambda p: report(f"step {p.step}/{total}  loss {p.loss:.4f}  lr {p.lr:.2e}  "
+                                    f"{p.step_s * 1e3:.0f} ms"),
+        )  # fmt: skip
+    except FloatingPointError as error:
+        raise RecipeError(str(error)) from None
     summary = {
         "recipe": msgspec.to_builtins(recipe),
         "versions": _versions(),
@@ -104,18 +117,32 @@ def make_policy(recipe: PolicyRecipe, report: Callable[[str], None] = lambda lin
 
 
 def _dialogues(recipe: PolicyRecipe) -> list[sft_data.Dialogue]:
-    if recipe.data_path:
-        return sft_data.read_jsonl(recipe.data_path, recipe.data_count, recipe.data_seed)
-    verdicts = sft_feedback.load(recipe.feedback) if recipe.feedback else {}
-    return list(sft_data.dialogues(recipe.data_seed, recipe.data_count, recipe.shares, verdicts))
+    try:
+        if recipe.data_path:
+            return sft_data.read_jsonl(recipe.data_path, recipe.data_count, recipe.data_seed)
+    except ValueError as error:
+        raise RecipeError(f"data.path: {error}") from None
+    try:
+        verdicts = sft_feedback.load(recipe.feedback) if recipe.feedback else {}
+        return list(sft_data.dialogues(recipe.data_seed, recipe.data_count, recipe.shares, verdicts))
+    except (OSError, ValueError, msgspec.DecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise RecipeError(f"data.feedback = {recipe.feedback!r}: {why}") from None
 
 
-def _model(recipe: PolicyRecipe, dialogues: list[sft_data.Dialogue]) -> tuple[Any, Any]:
+def _loaded(model: str) -> tuple[Any, Any]:
+    """(tokenizer, float32 causal LM) of a folder or of the hub."""
+    from transformers import AutoTokenizer
+
+    try:
+        lm = load_lm(model)
+        return AutoTokenizer.from_pretrained(model), lm
+    except OSError as error:
+        raise ModelError(f"model {model!r} can't be loaded: {' '.join(str(error).split())[:300]}") from error
+
+
+def _fresh(recipe: PolicyRecipe, dialogues: list[sft_data.Dialogue]) -> tuple[Any, Any]:
     """(tokenizer, float32 causal LM)"""
-    if recipe.model:
-        from transformers import AutoTokenizer
-
-        return AutoTokenizer.from_pretrained(recipe.model), load_lm(recipe.model)
     from transformers import Qwen3Config
 
     shape = recipe.architecture

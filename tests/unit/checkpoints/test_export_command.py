@@ -67,6 +67,8 @@ def test_a_folder_that_is_no_policy_is_left_alone(run_folder):
 def test_what_is_not_there_is_named(run_folder):
     for words, said in (
         ([run_folder, "--step", "3"], "step-000002, step-000004"),
+        ([run_folder, "--step", "0"], "--step 0: checkpoints here: step-000002, step-000004"),
+        ([run_folder, "--step", "-1"], "--step -1: checkpoints here: step-000002, step-000004"),
         ([run_folder, "--model", run_folder], "--model"),
         ([run_folder.parent / "nowhere"], "no such run folder"),
     ):

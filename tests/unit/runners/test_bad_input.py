@@ -225,6 +225,11 @@ def test_a_judge_on_a_gpu_that_is_not_there(command, words):
     ("words", "said"),
     [
         (["demo", "--steps", "0"], "--steps 0"),
+        (["audit", "starter", "--limit", "0"], "--limit 0: wanted at least 1"),
+        (["audit", "starter", "--limit", "-2"], "--limit -2: wanted at least 1"),
+        (["audit", "starter", "--wall", "nan"], "--wall nan"),
+        (["gateway", "--verdict-timeout", "0"], "--verdict-timeout 0: wanted seconds above 0"),
+        (["gateway", "--verdict-timeout", "nan"], "--verdict-timeout nan: wanted seconds above 0"),
         (["demo", "--json", "/no/such/folder/x.json"], "--json"),
         (["evaluate", "--config", "configs/demo.toml", "--out", "/no/such/folder/x.json"], "--out"),
         (["evaluate", "--config", "configs/demo.toml", "--out", "/proc/x.json"], "--out /proc/x.json: nothing can be"),

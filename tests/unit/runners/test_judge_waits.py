@@ -123,6 +123,30 @@ def test_cuda_among_triton_is_told_the_option_that_judges_it(tmp_path, capsys):
         assert (err == f"kernelmill judge: {tmp_path}/cuda.py is CUDA C++: judge it with --backend cuda\n") is advised
 
 
+TRITON = """
+import torch
+import triton
+@triton.jit
+def kernel(x):
+    pass
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        kernel[(1,)](x)
+        return x
+"""
+
+
+def test_triton_where_cuda_was_asked_for_has_no_kernel(tmp_path, capsys):
+    (tmp_path / "task.py").write_text(TASK.format(top="", inputs="pass", forward="pass"))
+    candidate = tmp_path / "triton.py"
+    candidate.write_text(TRITON)
+    words = ["judge", "--task", str(tmp_path / "task.py"), "--candidate", str(candidate), "--json"]
+    assert main([*words, "--backend", "cuda"]) == 1
+    out, err = capsys.readouterr()
+    assert '"no_kernel"' in out and "Triton, but no CUDA kernel: neither load_inline nor load is called" in out
+    assert err == f"kernelmill judge: {candidate} is Triton: judge it with --backend triton\n"
+
+
 def test_what_is_soon_there_is_not_waited_for(judged, monkeypatch):
     monkeypatch.setattr(command, "TOLD_AFTER_S", 30.0)  # soon on a machine that does much else
     assert judged()[::2] == (0, "")

@@ -71,6 +71,37 @@ def test_refusals_come_at_the_end_with_a_count(tmp_path, capsys):
     assert lines[5].endswith("2 refused")
 
 
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [
+        (["3_Lost.py"], "1 .py file outside level1/, level2/, ... is left out, e.g. {}/3_Lost.py; tasks are level"),
+        (["Level2/1_Case.py"], "1 .py file outside"),
+        (["level1/deeper/1_Deep.py", "more/a/b.py", "more/c.py", "z.py"], "4 .py files outside"),
+        (
+            [
+                "README.md",
+                "__init__.py",
+                "1_Relu_triton.py",
+                ".hidden/x.py",
+                "level1/__pycache__/y.py",
+                "level2/1_T.py",
+            ],
+            "",
+        ),
+    ],
+)
+def test_files_that_no_level_holds_are_told_in_one_line(tmp_path, capsys, others, said):
+    good = "class Model:\n def forward(self, x):\n  return x + 1\ndef get_inputs():\n return []\n"
+    good += "def get_init_inputs():\n return []\n"
+    for name in ("level1/1_Good.py", *others):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(good)
+    assert run("list", str(tmp_path)) == 0
+    err = capsys.readouterr().err
+    assert err.count("\n") == bool(said)
+    assert said.format(tmp_path) in err
+
+
 def test_a_source_of_refusals_shows_them_all(tmp_path, capsys):
     path = tmp_path / "data.jsonl"
     path.write_text("{\n[]\n")

@@ -1,4 +1,8 @@
-from core.tasks.audit import Audit, Kept, as_json, audit_key, counts, summary
+import os
+
+import pytest
+
+from core.tasks.audit import Audit, Kept, KeptError, as_json, audit_key, counts, summary
 from core.tasks.task import Task
 
 
@@ -25,6 +29,53 @@ def test_what_is_kept_survives_a_restart_and_a_cut_off_line(tmp_path):
     assert again.get(task("a"), "full") is None
     again.put(audit("c"))
     assert Kept(path).get(task("c"), "cpu") is not None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"hello\n",
+        b"no end of line",
+        b'{"steps": 3}',
+        b"[]",
+        b"\x93NUMPY\x01\n\xff",
+        b'{"task_id": 3}\n',
+        b"\n",
+        b"[" * 9999,
+    ],
+)
+@pytest.mark.parametrize("before", [0, 1])
+def test_a_file_that_is_somebody_elses_is_refused_and_left_as_it_was(tmp_path, content, before):
+    path = tmp_path / "file"
+    for name in range(before):
+        Kept(path).put(audit(str(name)))
+    whole = (path.read_bytes() if before else b"") + content
+    path.write_bytes(whole)
+    with pytest.raises(KeptError, match=rf"file:{before + 1}: no kept audit, got .* wanted .*") as refused:
+        Kept(path)
+    assert "\n" not in str(refused.value)
+    assert path.read_bytes() == whole
+
+
+def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "folder").mkdir()
+    for name, said in (("fifo", "a FIFO"), ("folder", "a folder"), ("loop", "a link"), ("n" * 300, "too long")):
+        with pytest.raises(KeptError, match=said):
+            Kept(tmp_path / name)
+    with pytest.raises(KeptError, match="a device"):
+        Kept(tmp_path / "/dev/null")
+
+
+def test_a_file_that_can_no_longer_be_written_is_told(tmp_path):
+    path = tmp_path / "new" / "audit.jsonl"
+    kept = Kept(path)
+    kept.put(audit("a"))
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(KeptError, match=r"audit.jsonl: can't be written .Is a directory"):
+        kept.put(audit("b"))
 
 
 def test_counts_are_over_audited_tasks():

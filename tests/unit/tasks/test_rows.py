@@ -77,8 +77,13 @@ def test_kernelbook_in_a_jsonl_file_needs_the_revision_too(tmp_path):
 
 
 def test_kernelbook_entry_points_must_be_classes_of_the_source():
-    with pytest.raises(TaskError, match="lacks a class Model"):
-        row({**KERNELBOOK, "entry_point": "Missing"}, revision=MIT_REVISION)
+    for name in ("Missing", "scale", "forward", "OtherModel"):
+        with pytest.raises(TaskError, match=rf"row 3 \(uuid 5\): .* class {name}, but .* are Model, ScaleLayer$"):
+            row({**KERNELBOOK, "entry_point": name}, revision=MIT_REVISION)
+    with pytest.raises(
+        TaskError, match="row 3: entry_point names the class A, but the classes in python_code are none"
+    ):
+        row({"python_code": "x = 1", "entry_point": "A"}, revision=MIT_REVISION)
     with pytest.raises(TaskError, match="entry_point must be the name of a class"):
         row({**KERNELBOOK, "entry_point": None}, revision=MIT_REVISION)
     with pytest.raises(TaskError, match="the source is not Python"):

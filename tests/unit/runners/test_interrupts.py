@@ -1,0 +1,68 @@
+"""Ctrl-C at any moment of `evaluate`: one line, exit code 130, and no process of its own left."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+
+def processes_of(mark):
+    """pids of all that were started with this word in their environment."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = (folder / "environ").read_bytes()
+        except OSError:
+            continue
+        if f"KERNELMILL_TEST_MARK={mark}".encode() in environment:
+            found.append(int(folder.name))
+    return found
+
+
+def evaluating(mark):
+    return subprocess.Popen(
+        [sys.executable, "-m", "runners.cli", "evaluate", "--config", "configs/demo.toml", "--tasks", "2"],
+        cwd=ROOT,
+        env={**os.environ, "KERNELMILL_TEST_MARK": mark},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def until(happens, seconds=60.0):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if happens():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+@pytest.mark.parametrize("moment", ["at once", "worker", "worker and a second", "zygotes"])
+@pytest.mark.parametrize("times", [1, 2])
+def test_one_line_and_nobody_left(moment, times):
+    mark = f"{os.getpid()}-{moment.replace(' ', '-')}-{times}"
+    one = evaluating(mark)
+    if moment == "at once":  # what Python itself does before main runs is not ours to tell
+        assert until(lambda: b"runners.cli" in Path(f"/proc/{one.pid}/cmdline").read_bytes())
+        time.sleep(1.0)
+    else:
+        assert until(lambda: len(processes_of(mark)) > 1)
+        time.sleep({"worker": 0.0, "worker and a second": 1.0, "zygotes": 4.0}[moment])
+    for _ in range(times):
+        one.send_signal(signal.SIGINT)
+        time.sleep(0.05)
+    out, err = one.communicate(timeout=60)
+    # While Python ends it has no handlers any more: a shell says 130 of a death by SIGINT as well.
+    assert one.returncode in (130, *([-signal.SIGINT] if (moment, times) == ("at once", 2) else [])), err
+    assert out == ""
+    told = [line for line in err.splitlines() if "Warning" not in line]
+    assert len(told) == 1 and told[0].startswith("kernelmill evaluate: interrupted"), err
+    assert until(lambda: not processes_of(mark), 20.0), processes_of(mark)

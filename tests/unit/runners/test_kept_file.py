@@ -1,0 +1,59 @@
+"""`audit --keep FILE` where FILE is no place for audits: one line, exit code 2, nothing audited, the file as it was."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+
+def kernelmill(*words):
+    return subprocess.run(
+        [sys.executable, "-m", "runners.cli", *map(str, words)], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+
+
+def refused(done, *said):
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    for part in said:
+        assert part in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("folder", "a folder, wanted a file"),
+        ("letter.txt", "letter.txt:1: no kept audit, got 'Dear"),
+        ("letter.txt/kept.jsonl", "Not a directory"),
+        ("/proc/1/kept.jsonl", "nothing can be written in /proc/1"),
+        ("/proc/no/kept.jsonl", "nothing can be written in /proc"),
+        ("fifo", "a FIFO, wanted a file"),
+    ],
+)
+def test_a_bad_file(tmp_path, name, said):
+    (tmp_path / "folder").mkdir()
+    letter = tmp_path / "letter.txt"
+    letter.write_text("Dear auditor")
+    os.mkfifo(tmp_path / "fifo")
+    refused(kernelmill("audit", "composed:1", "--keep", tmp_path / name), str(tmp_path / name), said)
+    assert letter.read_text() == "Dear auditor"
+
+
+def test_a_file_that_may_not_be_written(tmp_path):
+    kept = tmp_path / "kept.jsonl"
+    kept.touch(0o400)
+    if os.access(kept, os.W_OK):
+        pytest.skip("this user may write everything")
+    refused(kernelmill("audit", "composed:1", "--keep", kept), str(kept), "can't be read and written")
+
+
+def test_a_folder_that_is_not_there_is_made(tmp_path):
+    kept = tmp_path / "new" / "kept.jsonl"
+    done = kernelmill("audit", "composed:1", "--keep", kept)
+    assert done.returncode == 0, done.stderr
+    assert len(kept.read_text().splitlines()) == 1
