@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from core.evaluation.cuda_source import is_triton
 from core.evaluation.findings import joined
 from core.evaluation.verdict import Verdict
 from core.identity import digest
@@ -143,6 +144,9 @@ def read_request(body: bytes, backends: tuple[str, ...]) -> EvalRequest:
     for name in ("original_model_src", "custom_model_src"):
         if not getattr(request, name).strip():
             raise BadRequest(422, f"{name} is empty: wanted Python source")
+    # The API's default is 'cuda', and KernelBench's server runs Triton under it: clients leave it so.
+    if request.backend == "cuda" and "triton" in backends and is_triton(request.custom_model_src):
+        return msgspec.structs.replace(request, backend="triton")
     return request
 
 

@@ -314,6 +314,9 @@ class Connection:
             log.warning("bus.disconnected", url=self._url)
 
     async def _reconnected(self) -> None:
+        if self._closing:  # nats-py ends a reconnect that it was in when it was closed, and would live on
+            await self._client.close()
+            return
         self._away = False
         self.generation += 1
         self._wake_all(_Lost())

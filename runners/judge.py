@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         backend=args.backend,
     )
     key = candidate_key(task.source, texts[1], settings.identity(), settings.device_class)
-    from core.evaluation.cuda_source import is_cuda
+    from core.evaluation.cuda_source import is_cuda, is_triton
     from core.evaluation.proof import Unproven
     from core.evaluation.tiers import open_judge
 
@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
         judge.stop()
     if args.backend == "triton" and verdict.kind == "fail" and is_cuda(texts[1]):
         print(f"kernelmill judge: {args.candidate} is CUDA C++: judge it with --backend cuda", file=sys.stderr)
-    if args.backend == "cuda" and verdict.category == "no_kernel" and "Triton, but no CUDA" in verdict.feedback:
+    if args.backend == "cuda" and verdict.kind == "fail" and is_triton(texts[1]):
         print(f"kernelmill judge: {args.candidate} is Triton: judge it with --backend triton", file=sys.stderr)
     if args.json:
         import msgspec

@@ -6,7 +6,7 @@ be said of it from its text alone; a text check here refuses only what can never
 
 import ast
 import re
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -69,14 +69,25 @@ def uses_extensions(source: str) -> bool:
 def is_cuda(source: str) -> bool:
     """Whether a candidate clearly is CUDA C++: it builds an extension or holds a kernel's text, and nothing of
     Triton's."""
+    names, texts, builds = _said(source)
+    return "jit" not in names and (builds or any("__global__" in text for text in texts))
+
+
+def is_triton(source: str) -> bool:
+    """Whether a candidate clearly is Triton: it has a kernel of Triton's and builds no extension."""
+    names, _, builds = _said(source)
+    return "jit" in names and not builds
+
+
+def _said(source: str) -> tuple[set[Any], list[str], bool]:
+    """Names and strings of a source, and whether it builds an extension; nothing of one that does not parse."""
     try:
         nodes = list(ast.walk(parsing.parse(source)))
         builds = uses_extensions(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    texts = (node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
-    names = {getattr(node, "attr", getattr(node, "id", None)) for node in nodes}
-    return "jit" not in names and (builds or any("__global__" in text for text in texts))
+        return set(), [], False
+    texts = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return {getattr(node, "attr", getattr(node, "id", None)) for node in nodes}, texts, builds
 
 
 def allowed_flags(flags: tuple[str, ...]) -> list[str]:

@@ -1,5 +1,7 @@
 """Which answer a verdict is: nothing but a verdict about the kernel may look like one."""
 
+import json
+
 import pytest
 
 from actors.eval_api import BadRequest, EvalRequest, Terms, _statistics, answer, read_batch, read_request
@@ -145,3 +147,24 @@ def test_bad_batches_get_one_clear_line(body):
     with pytest.raises(BadRequest) as caught:
         read_batch(body)
     assert caught.value.status == 422 and "requests" in str(caught.value)
+
+
+TRITON = "import triton\n@triton.jit\ndef kernel(x): ...\nclass ModelNew: ..."
+CUDA = "from torch.utils.cpp_extension import load_inline\nclass ModelNew: ..."
+
+
+@pytest.mark.parametrize(
+    "source, said, backends, judged",
+    [
+        (TRITON, None, ("triton", "cuda"), "triton"),
+        (TRITON, "cuda", ("triton", "cuda"), "triton"),
+        (TRITON, "cuda", ("cuda",), "cuda"),  # a run's own
+        (CUDA, None, ("triton", "cuda"), "cuda"),
+        (CUDA + TRITON, None, ("triton", "cuda"), "cuda"),
+        (CUDA, "triton", ("triton", "cuda"), "triton"),
+        ("def (", None, ("triton", "cuda"), "cuda"),
+    ],
+)
+def test_triton_under_the_default_backend_is_judged_as_triton(source, said, backends, judged):
+    body = {"original_model_src": "a", "custom_model_src": source} | ({"backend": said} if said else {})
+    assert read_request(json.dumps(body).encode(), backends).task().backend == judged
