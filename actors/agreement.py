@@ -1,14 +1,23 @@
-"""All actors of a run mean the same run: the first one states what defines it, every later one must agree."""
+"""All actors of a run mean the same run: the first one states what defines it, every later one must agree.
+
+What does not define it may be another on resume. The learner, of which there is one, tells so by a fact.
+"""
 
 import json
 import os
-from typing import Any
 
+import pydantic
+import structlog
+
+from bus import facts
 from bus.broker import SequenceConflict
 from bus.run_bus import RunBus
+from configs.differences import differences, other_settings, told
 from configs.load import ConfigError
 from configs.schema import RunConfig
 from core.run_folder import RunFolder
+
+log = structlog.get_logger()
 
 
 async def agree_on_config(bus: RunBus, config: RunConfig) -> None:
@@ -44,11 +53,18 @@ def without_token(config: RunConfig) -> RunConfig:
     return config.model_copy(update={"bus": config.bus.model_copy(update={"token": ""})})
 
 
-def differences(mine: Any, theirs: Any, where: str = "") -> list[tuple[str, str, str]]:
-    """(dotted name, mine, theirs) of everything that differs, in order of the names."""
-    if isinstance(mine, dict) and isinstance(theirs, dict):
-        found = []
-        for key in sorted({*mine, *theirs}):
-            found += differences(mine.get(key), theirs.get(key), f"{where}.{key}" if where else key)
-        return found
-    return [] if mine == theirs else [(where, repr(mine), repr(theirs))]
+async def tell_other_settings(bus: RunBus, config: RunConfig, step: int) -> None:
+    """What the run goes on with after `step` that it did not have before: a line in the log, and the fact that explains
+    a break in its curves. The fact first: a death between the two tells it twice."""
+    entry = await bus.broker.get(bus.names.sampler, "settings")
+    if entry is not None and entry.value is not None:
+        try:
+            before = RunConfig.model_validate_json(entry.value)
+        except pydantic.ValidationError:  # of a release with other settings: nothing to compare
+            before = config
+        if changes := other_settings(before, config):
+            log.info(told(changes), step=step)
+            await bus.fact(facts.OTHER_SETTINGS, step=step, changes=changes)
+        elif before == config:
+            return
+    await bus.broker.put(bus.names.sampler, "settings", without_token(config).model_dump_json().encode())

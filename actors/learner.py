@@ -2,7 +2,7 @@
 
     consumes     EPISODES by position, its own newest committed checkpoint
     produces     STEPS (compare-and-set: a zombie learner is fenced), weights + KV policy,
-                 facts `weights_published`, `checkpoint_written`, `finished`
+                 facts `weights_published`, `checkpoint_written`, `other_settings`, `finished`
     waits for    groups_per_step complete groups inside the window
     unblocked by episodes
 
@@ -27,6 +27,7 @@ import structlog
 
 from actors.actor import Actor
 from actors.adapter_blobs import AdapterBlobs
+from actors.agreement import tell_other_settings
 from actors.compute import MainThreadCalls
 from actors.learner_parts import collector_state, outgoing, trainer_settings
 from actors.learner_stages import Ahead, Beside, StageTimes
@@ -139,6 +140,7 @@ class Learner(Actor):
             self._collector = self._new_collector(collector)
             log.info("resumed", step=extra.version, checkpoint=checkpoint.name)
         await self._append(self._record("incarnation", ()))
+        await tell_other_settings(self.bus, self.config, self._step)
 
     async def _where_to_go_on(self) -> tuple[Path | None, CollectorState | None]:
         """The newest whole checkpoint and its collector. Raises LostCheckpoints when the episodes behind it are gone:

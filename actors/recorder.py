@@ -43,7 +43,9 @@ class Recorder(Actor):
             await self._keep()
 
     async def _keep(self) -> None:
-        self._trackers = open_trackers(
+        # In a thread: wandb takes seconds to import and begin, and more while all the others start beside it.
+        self._trackers = await asyncio.to_thread(
+            open_trackers,
             self.folder.root,
             run_id=self.bus.run_id,
             name=self.config.run.name,

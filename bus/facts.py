@@ -18,6 +18,7 @@ and replay read nothing else but them, the STEPS chain and the episodes.
     poisoned           sampler       stream, key, deaths
     stalled            every actor   text: who waited for what, for how long
     refused            every actor   a message that could not be read: subject, reason
+    other_settings     learner       step (after which), changes: [dotted name, before, now] of each, as text
     finished           learner       step, version
 """
 
@@ -40,10 +41,11 @@ CHECKPOINT_REFUSED = "checkpoint_refused"
 POISONED = "poisoned"
 STALLED = "stalled"
 REFUSED = "refused"
+OTHER_SETTINGS = "other_settings"
 FINISHED = "finished"
 
 ALL = (
     ADMITTED, LEFT_OUT, JOINED, LEFT, DIED, JUDGED, WEIGHTS_PUBLISHED, WEIGHTS_APPLIED, WEIGHTS_REFUSED, HELDOUT,
     EVALUATION_BEGUN, EVALUATED, CHECKPOINT_WRITTEN, CHECKPOINT_COMMITTED, CHECKPOINT_REFUSED, POISONED, STALLED,
-    REFUSED, FINISHED, LEFT_OUT_ROWS,
+    REFUSED, FINISHED, LEFT_OUT_ROWS, OTHER_SETTINGS,
 )  # fmt: skip

@@ -16,6 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from actors.agreement import without_token
+from configs.differences import Change, differences, other_settings
 from configs.load import ConfigError
 from configs.schema import RunConfig
 from core.run_folder import RunFolder
@@ -46,8 +48,6 @@ class LocalRun:
         """Make or recognise the run folder. Raises ConfigError when it holds another run."""
         root = self.folder.root
         refuse_another_run(self.folder, self.config)
-        from actors.agreement import without_token
-
         for path in (root, self.folder.logs, self.folder.checkpoints, self.folder.weights, self.folder.record):
             path.mkdir(parents=True, exist_ok=True)
         self.folder.config.write_text(without_token(self.config).model_dump_json(indent=2))
@@ -139,8 +139,6 @@ def refuse_another_run(folder: RunFolder, config: RunConfig) -> None:
     """Raises ConfigError when the folder holds a run that is not this one."""
     if not folder.config.exists():
         return
-    from actors.agreement import differences
-
     standing = RunConfig.model_validate_json(folder.config.read_text())
     refuse_renamed(folder.root, standing.run.name)
     if found := differences(config.identity(), standing.identity()):
@@ -150,6 +148,13 @@ def refuse_another_run(folder: RunFolder, config: RunConfig) -> None:
             f"{folder.root} holds a run with another config: {where} is {there} there and {here} here{more}; "
             f"go on with its own ({folder.config}), choose another run.name, or remove that folder if nobody needs it"
         )
+
+
+def other_than_before(folder: RunFolder, config: RunConfig) -> list[Change]:
+    """What the run of a folder goes on with that it did not have before; nothing while it has not begun."""
+    if not folder.config.exists() or not (folder.record / "facts.jsonl").exists():
+        return []
+    return other_settings(RunConfig.model_validate_json(folder.config.read_text()), without_token(config))
 
 
 def write_private(path: Path, value: dict[str, Any]) -> None:

@@ -1,6 +1,8 @@
 """`kernelmill up CONFIG`: the whole system on this machine, under one supervisor; one Ctrl-C stops all cleanly.
 
 `up` again on the same config resumes where the run stood, and so does `up RUN/config.json`, from wherever it is called.
+Settings that do not define the run may be others by then: the first line tells which, and so do a fact and the report's
+curves.
 """
 
 import argparse
@@ -36,8 +38,9 @@ def run_config(config: Any, note: str = "") -> int:
     """Run to the end; 0 when the run finished, 1 when it was given up, 130 when it was interrupted."""
     import asyncio
 
+    from configs.differences import told
     from core.run_folder import RunFolder
-    from runners.local import refuse_another_run, refuse_second_supervisor
+    from runners.local import other_than_before, refuse_another_run, refuse_second_supervisor
     from runners.supervise import supervise
 
     folder = RunFolder(Path(config.run.folder) / config.run.name)
@@ -49,6 +52,8 @@ def run_config(config: Any, note: str = "") -> int:
         return 0
     lock = refuse_second_supervisor(folder)
     try:
+        if changes := other_than_before(folder, config):
+            print(told(changes), flush=True)
         code = asyncio.run(supervise(config, note))
         write_report(folder)
         return code

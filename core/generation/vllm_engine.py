@@ -90,7 +90,7 @@ class VLLMEngine:
 
     async def start(self) -> None:
         """Load the model. Raises ImportError without a vLLM that fits, and what loading raises."""
-        compat.version()
+        await asyncio.to_thread(compat.version)  # which imports vLLM
         await self._build()
         self._gate.set()
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from configs.differences import told
 from core.episodes.episode import Episode
 from core.episodes.heldout_figures import HeldOut, HeldOutEpisode, HeldOutTurn, slim, tracked
 from core.episodes.metrics import batch_metrics
@@ -49,6 +50,8 @@ class ReportData:
     """Of the last record, seconds since the epoch."""
     rollbacks: list[tuple[int, str]] = field(default_factory=list)
     """(step, what happened)"""
+    settings: list[tuple[int, str]] = field(default_factory=list)
+    """(step, what was changed when the run went on from there)"""
     facts: dict[str, int] = field(default_factory=dict)
     throughput: dict[str, tuple[list[float], list[float | None]]] = field(default_factory=dict)
     """Gauge -> (minutes since the start, per second)."""
@@ -84,6 +87,8 @@ def gather(folder: Path) -> ReportData:
     beside: dict[int, dict[str, float]] = {}
     for fact in reading.facts(folder):
         kinds[fact.kind] += 1
+        if fact.kind == "other_settings":
+            data.settings.append((int(fact.data["step"]), told(fact.data["changes"])))
         if fact.kind == "evaluated":
             beside[fact.data["version"]] = tracked(fact.data)
         if fact.at:

@@ -152,7 +152,7 @@ def _charts(data: ReportData) -> str:
     width = max(3, min(20, len(xs) // 6))
     still = [step for step, figures in zip(data.steps, data.figures, strict=True) if figures.get("applied") == 0]
     refused = [(step, "the weights did not move: the update was refused") for step in still[:MOST_MARKS]]
-    marks = sorted([*data.rollbacks[:MOST_MARKS], *refused])
+    marks = sorted([*data.rollbacks[:MOST_MARKS], *data.settings[:MOST_MARKS], *refused])
 
     def raw_and_mean(name: str, what: str) -> list[Series]:
         values = data.series(name)

@@ -1,11 +1,13 @@
 """What a learner goes on from when its run's checkpoints were touched: a whole one, or it says what is missing."""
 
+import json
 import shutil
 
 import pytest
 
 from actors.learner import LostCheckpoints
 from bus import facts
+from configs.schema import RunConfig
 from core.checkpoints import store
 from runners.cli import is_users_fault
 from tests.unit.actors.learner_stage import LearnerStage, healthy
@@ -91,5 +93,34 @@ def test_the_oldest_that_can_be_read_says_what_the_log_keeps(stage):
         assert store.kept_from(stage.folder.checkpoints) == store.read_extra(second).log_position > 0
         (second / "consumed.bin").unlink()
         assert store.kept_from(stage.folder.checkpoints) == 0
+
+    stage.play(main)
+
+
+def _with(config, **learner):
+    fields = json.loads(config.model_dump_json())
+    return RunConfig.model_validate({**fields, "learner": {**fields["learner"], **learner}})
+
+
+def test_settings_that_are_others_than_before_are_told_once_with_the_step(stage):
+    """Else nobody could say later why a curve breaks there."""
+
+    async def main():
+        await _two_steps(stage)
+        assert not await stage.facts(facts.OTHER_SETTINGS)
+        stage.config = _with(stage.config, lr=2e-3, kl_coef=0.1)
+        for name in ("second", "third"):
+            async with stage.learner(name) as (_, work):
+                await stage.steps(work, 2)
+
+                async def taken_over(incarnation={"second": 1, "third": 2}[name]):
+                    return incarnation in [r.incarnation for r in await stage.records("incarnation")]
+
+                await stage.until(work, taken_over)
+        (told,) = await stage.facts(facts.OTHER_SETTINGS)
+        assert told.data == {
+            "step": 2,
+            "changes": [["learner.kl_coef", "0.0", "0.1"], ["learner.lr", "0.01", "0.002"]],
+        }
 
     stage.play(main)
