@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from core.checkpoints.store import read_manifest
+from core.checkpoints.store import verify
 from core.weights.filesystem import place
 from core.weights.shards import iterate_tensors, write_tensors
 
@@ -19,10 +19,11 @@ def export_huggingface(path: str | Path, out: str | Path, *, model: str | Path |
     """Write the checkpoint at `path` as a model folder `out` (replaced when it exists, whole or not at all).
 
     model: folder with config and tokenizer; by default the one that the checkpoint names. A head that is tied to the
-    embedding stays absent from the file, as in the original.
+    embedding stays absent from the file, as in the original. Raises Damaged, before anything is made, for weights that
+    are not those that were written.
     """
     path, out = Path(path), Path(out)
-    manifest = read_manifest(path)
+    manifest = verify(path, ("weights",))
     source = Path(model or manifest.model)
     if not (source / "config.json").is_file():
         raise FileNotFoundError(f"no config.json in {source}: name the folder of the starting policy with `model`")

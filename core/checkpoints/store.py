@@ -28,6 +28,7 @@ from core.weights.shards import read_tensors, sync_folder, write_tensors
 ID_BYTES = 16
 _HALF = re.compile(r"\.step-\d{6,}\.written\.\d+")
 _COMMITTED = re.compile(r"step-(\d{6,})")
+_STEM_END = re.compile(r"-\d{5,}-of-|\.")
 
 
 class Extra(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,28 +123,27 @@ def read_manifest(path: str | Path) -> Manifest:
     """Raises Damaged when there is none or it can't be read."""
     try:
         return msgspec.json.decode((Path(path) / "manifest.json").read_bytes(), type=Manifest)
-    except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError) as error:
+    except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Damaged(f"{path} has no readable manifest.json: not a whole checkpoint") from error
 
 
-def verify(path: str | Path) -> Manifest:
-    """Compare every file with the manifest; raises Damaged and names the first file that differs."""
-    manifest = _verify_sizes(path)
-    for name, want in manifest.files.items():
-        if _entry(Path(path) / name).sha256 != want.sha256:
-            raise Damaged(f"{path}: {name} has another sha256 than when it was written")
-    return manifest
+def verify(path: str | Path, stems: tuple[str, ...] = ()) -> Manifest:
+    """Compare every file with the manifest; raises Damaged and names the first file that differs. Sizes of all come
+    first, at no time at any size of model; then each is hashed, a piece in memory at a time.
 
-
-def _verify_sizes(path: str | Path) -> Manifest:
-    """The same by presence and size alone: no time at any size of model."""
+    stems: only the files of these names, e.g. `weights` for `weights.safetensors` and its shards.
+    """
     manifest = read_manifest(path)
-    for name, want in manifest.files.items():
+    wanted = {name: want for name, want in manifest.files.items() if not stems or _STEM_END.split(name)[0] in stems}
+    for name, want in wanted.items():
         file = Path(path) / name
         if not file.is_file():
             raise Damaged(f"{path}: {name} is missing")
         if file.stat().st_size != want.bytes:
             raise Damaged(f"{path}: {name} has {file.stat().st_size} bytes, not {want.bytes}")
+    for name, want in wanted.items():
+        if _entry(Path(path) / name).sha256 != want.sha256:
+            raise Damaged(f"{path}: {name} has another sha256 than when it was written")
     return manifest
 
 
@@ -178,13 +178,13 @@ def latest_committed(folder: str | Path) -> Path | None:
 
 
 def set_damaged_aside(folder: str | Path) -> list[tuple[int, Path, str]]:
-    """Committed checkpoints that lost a file, or a piece of one, since: newest first, until a whole one stands. Each is
-    renamed to `step-N.damaged`, for a person to look at. Answers with (step, folder, what is wrong with it). For who is
-    the run's only learner now."""
+    """Committed checkpoints of which a file is lost, cut off or changed since: newest first, until a whole one stands.
+    Each is renamed to `step-N.damaged`, for a person to look at. Answers with (step, folder, what is wrong with it).
+    For who is the run's only learner now; reads the newest one as a whole."""
     found = []
     while (path := latest_committed(folder)) is not None:
         try:
-            _verify_sizes(path)
+            verify(path)
             break
         except Damaged as error:
             aside = path.with_suffix(".damaged")
@@ -239,11 +239,13 @@ def load(path: str | Path) -> Loaded:
 
 
 def kept_from(folder: str | Path) -> int:
-    """Log position from which the oldest committed checkpoint that can be read needs the episodes."""
+    """Log position from which the oldest committed checkpoint that can be read needs the episodes. The log is trimmed
+    up to there, so a position that is not the one that was written must not count."""
     for path in committed(folder):
         try:
+            verify(path, ("state", "consumed"))  # small
             return read_extra(path).log_position
-        except (OSError, msgspec.DecodeError):  # damaged since
+        except (OSError, Damaged, msgspec.DecodeError):  # damaged since
             continue
     return 0
 

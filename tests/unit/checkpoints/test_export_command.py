@@ -1,5 +1,6 @@
 """`kernelmill export`: a run's policy comes out as a folder that loads, and nothing else is overwritten for it."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -74,6 +75,32 @@ def test_what_is_not_there_is_named(run_folder):
         assert done.returncode == 2 and said in done.stderr and len(done.stderr.splitlines()) == 1, done
     shutil.rmtree(run_folder / "checkpoints")
     assert "has no checkpoint yet" in export(run_folder).stderr
+
+
+def _flip(path):
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+DAMAGES = {
+    "weights.safetensors has another sha256": lambda folder: _flip(folder / "weights.safetensors"),
+    "weights.safetensors has 1000 bytes": lambda folder: os.truncate(folder / "weights.safetensors", 1000),
+    "weights.safetensors is missing": lambda folder: (folder / "weights.safetensors").unlink(),
+    "no readable manifest.json": lambda folder: (folder / "manifest.json").write_text("{{{"),
+}
+
+
+@pytest.mark.parametrize("why", DAMAGES)
+def test_damaged_weights_are_refused_and_what_else_there_is_is_named(run_folder, why):
+    DAMAGES[why](run_folder / "checkpoints/step-000004")
+    done = export(run_folder)
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done
+    assert why in done.stderr and "step-000004" in done.stderr and "--step: 2" in done.stderr
+    assert not (run_folder / "policy").exists()
+    assert export(run_folder, "--step", "2").returncode == 0
+    shutil.rmtree(run_folder / "checkpoints/step-000002")
+    assert "no other checkpoint" in export(run_folder).stderr
 
 
 def test_a_checkpoint_in_place_of_a_policy_is_told_what_makes_one(run_folder):
