@@ -16,8 +16,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from configs.load import ConfigError
+from configs.load import ConfigError, load_standing
 from configs.schema import RunConfig
+from core.record.files import replace
 from core.run_folder import RunFolder
 from runners.preflight import check_run_folder
 from runners.processes import Child
@@ -49,7 +50,7 @@ class LocalRun:
 
         for path in (root, self.folder.logs, self.folder.checkpoints, self.folder.weights, self.folder.record):
             path.mkdir(parents=True, exist_ok=True)
-        self.folder.config.write_text(without_token(self.config).model_dump_json(indent=2))
+        replace(self.folder.config, without_token(self.config).model_dump_json(indent=2).encode())
 
     async def start(self) -> None:
         """Broker first, then every actor."""
@@ -140,7 +141,7 @@ def refuse_another_run(folder: RunFolder, config: RunConfig) -> None:
         return
     from actors.agreement import differences
 
-    standing = RunConfig.model_validate_json(folder.config.read_text())
+    standing = load_standing(folder.config)
     if (name := standing.run.name) != config.run.name:
         home = folder.root.with_name(name)
         back = f"rename the folder back to {home} and go on with run.name = {name!r}"
