@@ -117,7 +117,7 @@ def is_users_fault(error: Exception) -> bool:
         "AuditorError",
         "ParityError",
     }
-    names |= {"Damaged", "BusyPort", "StoreBusy", "ServerMissing", "ServerFailed", "Unreachable"}
+    names |= {"Damaged", "NoRoom", "BusyPort", "StoreBusy", "ServerMissing", "ServerFailed", "Unreachable"}
     return any(base.__name__ in names for base in type(error).__mro__)
 
 

@@ -22,13 +22,18 @@ from pathlib import Path
 import msgspec
 from torch import Tensor
 
-from core.weights.filesystem import place
-from core.weights.shards import read_tensors, sync_folder, write_tensors
+from core.weights.room import making, place, sync
+from core.weights.shards import read_tensors, write_tensors
 
 ID_BYTES = 16
 _HALF = re.compile(r"\.step-\d{6,}\.written\.\d+")
 _COMMITTED = re.compile(r"step-(\d{6,})")
 _STEM_END = re.compile(r"-\d{5,}-of-|\.")
+
+_NO_ROOM = (
+    "checkpoints before it are as they were: free some (old runs, fewer by checkpoints.keep), then `kernelmill up` "
+    "again goes on from the last one"
+)
 
 
 class Extra(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,26 +101,24 @@ def write(
 ) -> Path:
     """Write a checkpoint under `folder` and answer with its `.written` folder; one that stands there is replaced.
 
-    weights, optimizer: (name, full CPU tensor), walked through once, in this order.
+    weights, optimizer: (name, full CPU tensor), walked through once, in this order. Raises NoRoom, and leaves nothing,
+    where they don't fit.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     final = folder / f"step-{step:06d}.written"
-    aside = folder / f".{final.name}.{os.getpid()}"
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir()
-    names = write_tensors(aside, weights, stem="weights")
-    names += write_tensors(aside, optimizer, stem="optimizer")
-    names += write_tensors(aside, random.items(), stem="random")
-    (aside / "consumed.bin").write_bytes(extra.consumed)
-    (aside / "state.json").write_bytes(msgspec.json.encode(msgspec.structs.replace(extra, consumed=b"")))
-    names += ["consumed.bin", "state.json"]
-    entries = {name: _entry(aside / name) for name in names}
-    manifest = Manifest(step=step, model=model, dtype=dtype, files=entries)
-    (aside / "manifest.json").write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
-    sync_folder(aside)
-    place(aside, final)
-    _sync_entries(folder)
+    with making(final, hint=_NO_ROOM, durable=True) as made:
+        aside, weights, optimizer = made.aside, made.counted(weights), made.counted(optimizer)
+        names = write_tensors(aside, weights, stem="weights")
+        names += write_tensors(aside, optimizer, stem="optimizer")
+        names += write_tensors(aside, random.items(), stem="random")
+        (aside / "consumed.bin").write_bytes(extra.consumed)
+        (aside / "state.json").write_bytes(msgspec.json.encode(msgspec.structs.replace(extra, consumed=b"")))
+        names += ["consumed.bin", "state.json"]
+        entries = {name: _entry(aside / name) for name in names}
+        manifest = Manifest(step=step, model=model, dtype=dtype, files=entries)
+        (aside / "manifest.json").write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
+    sync(folder)
     return final
 
 
@@ -156,7 +159,7 @@ def commit(path: str | Path) -> Path:
     final = path.with_suffix("")
     if path.is_dir():
         place(path, final)
-        _sync_entries(path.parent)
+        sync(path.parent)
     elif not final.is_dir():
         raise FileNotFoundError(f"neither {path} nor {final.name} beside it: nothing to commit")
     return final
@@ -261,11 +264,3 @@ def _entry(path: Path) -> FileEntry:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return FileEntry(path.stat().st_size, digest)
-
-
-def _sync_entries(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -1,5 +1,7 @@
 """What a learner goes on from when its run's checkpoints were touched: a whole one, or it says what is missing."""
 
+import asyncio
+import resource
 import shutil
 
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from actors.learner import LostCheckpoints
 from bus import facts
 from core.checkpoints import store
+from core.weights.room import NoRoom
 from runners.cli import is_users_fault
 from tests.unit.actors.learner_stage import LearnerStage, healthy
 
@@ -100,5 +103,39 @@ def test_the_oldest_that_can_be_read_says_what_the_log_keeps(stage):
         assert store.kept_from(stage.folder.checkpoints) == store.read_extra(second).log_position > 0
         (second / "consumed.bin").unlink()
         assert store.kept_from(stage.folder.checkpoints) == 0
+
+    stage.play(main)
+
+
+def test_no_room_for_a_checkpoint_ends_the_learner_with_a_line_and_the_one_before_serves(stage):
+    async def main():
+        folder = stage.folder.checkpoints
+        async with stage.learner("first") as (_, work):
+            await stage.send(healthy(0), healthy(1))
+            await stage.steps(work, 1)
+
+            async def committed() -> bool:
+                return len(store.committed(folder)) == 1
+
+            await stage.until(work, committed)
+        (first,) = store.committed(folder)
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        too_small = (first / "optimizer.safetensors").stat().st_size - 1  # weights still fit
+        resource.setrlimit(resource.RLIMIT_FSIZE, (too_small, before[1]))
+        try:
+            with pytest.raises(NoRoom) as caught:
+                async with stage.learner("second") as (_, work):
+                    await stage.send(healthy(2), healthy(3))
+                    await asyncio.wait_for(work, 120)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        said = str(caught.value)
+        assert is_users_fault(caught.value) and "\n" not in said
+        assert str(folder) in said and "MB to write" in said and "kernelmill up" in said
+        store.verify(first)
+        assert [path.name for path in folder.iterdir()] == [first.name]
+        async with stage.learner("third") as (_, work):
+            steps = await stage.steps(work, 3)
+        assert [(r.incarnation, r.step) for r in steps] == [(0, 1), (1, 2), (2, 2)]
 
     stage.play(main)
