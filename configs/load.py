@@ -7,7 +7,6 @@ are read as TOML values (`learner.lr=1e-5`, `run.name=test`: bare words are stri
 """
 
 import difflib
-import json
 import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,6 +15,8 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 
 from configs.schema import RunConfig, SftConfig
+from core.record.files import RecordError
+from core.run_folder import WHAT_TO_DO, read_object
 
 T = TypeVar("T", bound=BaseModel)
 FAULTS_TOLD = 4
@@ -29,6 +30,15 @@ class ConfigError(ValueError):
 def load(path: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
     """The resolved config of a run. Raises ConfigError."""
     return _load(RunConfig, path, overrides)
+
+
+def load_standing(path: str | Path) -> RunConfig:
+    """The config that a run folder holds, for who is about to go on there. Raises ConfigError with what to do."""
+    try:
+        return load(path)
+    except ConfigError as error:
+        known = str(error)
+        raise ConfigError(known if known.endswith(WHAT_TO_DO) else f"{known}; {WHAT_TO_DO}") from None
 
 
 def load_sft(path: str | Path, overrides: Sequence[str] = ()) -> SftConfig:
@@ -65,9 +75,7 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
         raise ConfigError(f"{path} extends itself: {' -> '.join(str(p.name) for p in (*seen, path))}")
     try:
         if path.suffix == ".json":  # a resolved config, as a run folder holds it
-            resolved = json.loads(path.read_text())
-            if not isinstance(resolved, dict):
-                raise ConfigError(f"{path}: not a config: wanted a JSON object, got {type(resolved).__name__}")
+            resolved = read_object(path)
             _shipped(path, resolved)
             return resolved
         with path.open("rb") as file:
@@ -76,8 +84,10 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
         raise ConfigError(f"{path}: there is no such config{_nearby(path)}") from None
     except IsADirectoryError:
         raise ConfigError(f"{path} is a folder; name a .toml file") from None
-    except (tomllib.TOMLDecodeError, json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not valid {'JSON' if path.suffix == '.json' else 'TOML'}: {error}") from None
+    except RecordError as error:
+        raise ConfigError(str(error)) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from None
     _shipped(path, values)
     base = values.pop("extends", None)
     if base is None:

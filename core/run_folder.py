@@ -12,7 +12,13 @@ runs/demo/
   report.html
 """
 
+import json
 from pathlib import Path
+from typing import Any
+
+from core.record.files import RecordError
+
+WHAT_TO_DO = "put it back from a copy, or remove it: `kernelmill up` with the run's recipe writes it anew"
 
 
 class RunFolder:
@@ -59,3 +65,29 @@ class RunFolder:
 
     def log_file(self, actor: str) -> Path:
         return self.logs / f"{actor}.jsonl"
+
+
+def read_config(path: str | Path) -> dict[str, Any]:
+    """A run's config.json as it stands there: sections by name. Raises RecordError, in one line with what to do, when
+    that is not what stands there, and FileNotFoundError when nothing does: a run that never got so far has none.
+
+    One of an older version may have other keys. Who wants a config that is valid today asks `configs.load`.
+    """
+    found = read_object(path)
+    for name, section in found.items():
+        if not isinstance(section, dict):
+            got = type(section).__name__
+            raise RecordError(f"{path}: not a config: wanted a section {name}, got {got}; {WHAT_TO_DO}")
+    return found
+
+
+def read_object(path: str | Path) -> dict[str, Any]:
+    """The JSON object in a config's file, whosever it is; errors as above."""
+    mend = f"; {WHAT_TO_DO}" if Path(path).name == "config.json" else ""
+    try:
+        found = json.loads(Path(path).read_text())
+    except (ValueError, RecursionError) as error:  # ValueError: of JSON or UTF-8
+        raise RecordError(f"{path}: not valid JSON: {error}{mend}") from None
+    if not isinstance(found, dict):
+        raise RecordError(f"{path}: not a config: wanted a JSON object, got {type(found).__name__}{mend}")
+    return found

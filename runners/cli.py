@@ -124,7 +124,7 @@ def is_users_fault(error: Exception) -> bool:
         "RecipeError",
         "ParityError",
     }
-    names |= {"BusyPort", "StoreBusy", "ServerMissing", "ServerFailed", "Unreachable"}
+    names |= {"Damaged", "NoRoom", "BusyPort", "StoreBusy", "ServerMissing", "ServerFailed", "Unreachable"}
     return any(base.__name__ in names for base in type(error).__mro__)
 
 

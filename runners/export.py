@@ -6,6 +6,10 @@ out of it, in the type that the policy is served in, beside the config and the t
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from core.run_folder import RunFolder
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -26,11 +30,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def run(args: argparse.Namespace) -> int:
     """0; raises RecordError or UsageError when there is no such run, no such checkpoint or no place for the policy."""
-    from configs.load import shipped_policy
     from core.checkpoints import store
     from core.record import reading
     from core.run_folder import RunFolder
-    from runners.preflight import check_writable
     from runners.usage import UsageError
 
     folder = RunFolder(reading.run_folder(args.run_folder))
@@ -45,6 +47,19 @@ def run(args: argparse.Namespace) -> int:
     if chosen not in found:
         raise UsageError(f"--step {args.step}: checkpoints here: {', '.join(path.name for path in found)}")
     assert chosen is not None
+    try:
+        print(_export(args, folder, chosen))
+    except store.Damaged as error:
+        raise UsageError(f"{error}; {_another(chosen, found)}") from None
+    return 0
+
+
+def _export(args: argparse.Namespace, folder: "RunFolder", chosen: Path) -> Path:
+    from configs.load import shipped_policy
+    from core.checkpoints import store
+    from runners.preflight import check_writable
+    from runners.usage import UsageError
+
     model = args.model or Path(shipped_policy(store.read_manifest(chosen).model))
     if not (model / "config.json").is_file():
         raise UsageError(f"{model} has no config.json: name a folder with the policy's config and tokenizer by --model")
@@ -57,8 +72,15 @@ def run(args: argparse.Namespace) -> int:
 
     from core.checkpoints.export import export_huggingface
 
-    print(export_huggingface(chosen, out, model=model))
-    return 0
+    return export_huggingface(chosen, out, model=model)
+
+
+def _another(chosen: Path, found: list[Path]) -> str:
+    """What can be taken in place of a damaged checkpoint."""
+    others = [str(int(path.name.removeprefix("step-"))) for path in found if path != chosen]
+    if not others:
+        return "put that file back from a copy: the run has no other checkpoint"
+    return f"put that file back from a copy, or take another checkpoint by --step: {', '.join(others)}"
 
 
 def _is_policy(folder: Path) -> bool:

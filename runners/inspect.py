@@ -187,9 +187,10 @@ def events_of(folder: Path) -> Callable[[], Iterator[dict[str, Any]]]:
 def run_event(folder: Path) -> dict[str, Any]:
     """The `run` event, from config.json where it is there; beats come from the record, later than from the bus."""
     from core.record.record import METRICS_EVERY_S
+    from core.run_folder import read_config
 
     path = folder / "config.json"
-    config = json.loads(path.read_text()) if path.exists() else {}
+    config = read_config(path) if path.exists() else {}
     event = {
         "type": "run",
         "name": config.get("run", {}).get("name") or folder.resolve().name,

@@ -18,8 +18,9 @@ from typing import Any
 
 from actors.agreement import without_token
 from configs.differences import Change, differences, other_settings
-from configs.load import ConfigError
+from configs.load import ConfigError, load_standing
 from configs.schema import RunConfig
+from core.record.files import replace
 from core.run_folder import RunFolder
 from runners.preflight import check_run_folder
 from runners.processes import Child
@@ -50,7 +51,7 @@ class LocalRun:
         refuse_another_run(self.folder, self.config)
         for path in (root, self.folder.logs, self.folder.checkpoints, self.folder.weights, self.folder.record):
             path.mkdir(parents=True, exist_ok=True)
-        self.folder.config.write_text(without_token(self.config).model_dump_json(indent=2))
+        replace(self.folder.config, without_token(self.config).model_dump_json(indent=2).encode())
 
     async def start(self) -> None:
         """Broker first, then every actor."""
@@ -139,7 +140,7 @@ def refuse_another_run(folder: RunFolder, config: RunConfig) -> None:
     """Raises ConfigError when the folder holds a run that is not this one."""
     if not folder.config.exists():
         return
-    standing = RunConfig.model_validate_json(folder.config.read_text())
+    standing = load_standing(folder.config)
     refuse_renamed(folder.root, standing.run.name)
     if found := differences(config.identity(), standing.identity()):
         where, here, there = found[0]

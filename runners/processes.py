@@ -65,7 +65,8 @@ class Child:
                 self.finished.set()
                 return
             if code == 2:
-                self.failed = f"{self.name} can't start: {self._last_line}"
+                what = "start" if time.monotonic() - started < YOUNG_S else "go on"
+                self.failed = f"{self.name} can't {what}: {self._last_line}"
                 return
             young_deaths = young_deaths + 1 if time.monotonic() - started < YOUNG_S else 1
             if young_deaths >= self._give_up_after:

@@ -22,12 +22,18 @@ from pathlib import Path
 import msgspec
 from torch import Tensor
 
-from core.weights.filesystem import place
-from core.weights.shards import read_tensors, sync_folder, write_tensors
+from core.weights.room import making, place, sync
+from core.weights.shards import read_tensors, write_tensors
 
 ID_BYTES = 16
 _HALF = re.compile(r"\.step-\d{6,}\.written\.\d+")
 _COMMITTED = re.compile(r"step-(\d{6,})")
+_STEM_END = re.compile(r"-\d{5,}-of-|\.")
+
+_NO_ROOM = (
+    "checkpoints before it are as they were: free some (old runs, fewer by checkpoints.keep), then `kernelmill up` "
+    "again goes on from the last one"
+)
 
 
 class Extra(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,26 +101,24 @@ def write(
 ) -> Path:
     """Write a checkpoint under `folder` and answer with its `.written` folder; one that stands there is replaced.
 
-    weights, optimizer: (name, full CPU tensor), walked through once, in this order.
+    weights, optimizer: (name, full CPU tensor), walked through once, in this order. Raises NoRoom, and leaves nothing,
+    where they don't fit.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     final = folder / f"step-{step:06d}.written"
-    aside = folder / f".{final.name}.{os.getpid()}"
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir()
-    names = write_tensors(aside, weights, stem="weights")
-    names += write_tensors(aside, optimizer, stem="optimizer")
-    names += write_tensors(aside, random.items(), stem="random")
-    (aside / "consumed.bin").write_bytes(extra.consumed)
-    (aside / "state.json").write_bytes(msgspec.json.encode(msgspec.structs.replace(extra, consumed=b"")))
-    names += ["consumed.bin", "state.json"]
-    entries = {name: _entry(aside / name) for name in names}
-    manifest = Manifest(step=step, model=model, dtype=dtype, files=entries)
-    (aside / "manifest.json").write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
-    sync_folder(aside)
-    place(aside, final)
-    _sync_entries(folder)
+    with making(final, hint=_NO_ROOM, durable=True) as made:
+        aside, weights, optimizer = made.aside, made.counted(weights), made.counted(optimizer)
+        names = write_tensors(aside, weights, stem="weights")
+        names += write_tensors(aside, optimizer, stem="optimizer")
+        names += write_tensors(aside, random.items(), stem="random")
+        (aside / "consumed.bin").write_bytes(extra.consumed)
+        (aside / "state.json").write_bytes(msgspec.json.encode(msgspec.structs.replace(extra, consumed=b"")))
+        names += ["consumed.bin", "state.json"]
+        entries = {name: _entry(aside / name) for name in names}
+        manifest = Manifest(step=step, model=model, dtype=dtype, files=entries)
+        (aside / "manifest.json").write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
+    sync(folder)
     return final
 
 
@@ -122,28 +126,27 @@ def read_manifest(path: str | Path) -> Manifest:
     """Raises Damaged when there is none or it can't be read."""
     try:
         return msgspec.json.decode((Path(path) / "manifest.json").read_bytes(), type=Manifest)
-    except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError) as error:
+    except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Damaged(f"{path} has no readable manifest.json: not a whole checkpoint") from error
 
 
-def verify(path: str | Path) -> Manifest:
-    """Compare every file with the manifest; raises Damaged and names the first file that differs."""
-    manifest = _verify_sizes(path)
-    for name, want in manifest.files.items():
-        if _entry(Path(path) / name).sha256 != want.sha256:
-            raise Damaged(f"{path}: {name} has another sha256 than when it was written")
-    return manifest
+def verify(path: str | Path, stems: tuple[str, ...] = ()) -> Manifest:
+    """Compare every file with the manifest; raises Damaged and names the first file that differs. Sizes of all come
+    first, at no time at any size of model; then each is hashed, a piece in memory at a time.
 
-
-def _verify_sizes(path: str | Path) -> Manifest:
-    """The same by presence and size alone: no time at any size of model."""
+    stems: only the files of these names, e.g. `weights` for `weights.safetensors` and its shards.
+    """
     manifest = read_manifest(path)
-    for name, want in manifest.files.items():
+    wanted = {name: want for name, want in manifest.files.items() if not stems or _STEM_END.split(name)[0] in stems}
+    for name, want in wanted.items():
         file = Path(path) / name
         if not file.is_file():
             raise Damaged(f"{path}: {name} is missing")
         if file.stat().st_size != want.bytes:
             raise Damaged(f"{path}: {name} has {file.stat().st_size} bytes, not {want.bytes}")
+    for name, want in wanted.items():
+        if _entry(Path(path) / name).sha256 != want.sha256:
+            raise Damaged(f"{path}: {name} has another sha256 than when it was written")
     return manifest
 
 
@@ -156,7 +159,7 @@ def commit(path: str | Path) -> Path:
     final = path.with_suffix("")
     if path.is_dir():
         place(path, final)
-        _sync_entries(path.parent)
+        sync(path.parent)
     elif not final.is_dir():
         raise FileNotFoundError(f"neither {path} nor {final.name} beside it: nothing to commit")
     return final
@@ -178,13 +181,13 @@ def latest_committed(folder: str | Path) -> Path | None:
 
 
 def set_damaged_aside(folder: str | Path) -> list[tuple[int, Path, str]]:
-    """Committed checkpoints that lost a file, or a piece of one, since: newest first, until a whole one stands. Each is
-    renamed to `step-N.damaged`, for a person to look at. Answers with (step, folder, what is wrong with it). For who is
-    the run's only learner now."""
+    """Committed checkpoints of which a file is lost, cut off or changed since: newest first, until a whole one stands.
+    Each is renamed to `step-N.damaged`, for a person to look at. Answers with (step, folder, what is wrong with it).
+    For who is the run's only learner now; reads the newest one as a whole."""
     found = []
     while (path := latest_committed(folder)) is not None:
         try:
-            _verify_sizes(path)
+            verify(path)
             break
         except Damaged as error:
             aside = path.with_suffix(".damaged")
@@ -239,11 +242,13 @@ def load(path: str | Path) -> Loaded:
 
 
 def kept_from(folder: str | Path) -> int:
-    """Log position from which the oldest committed checkpoint that can be read needs the episodes."""
+    """Log position from which the oldest committed checkpoint that can be read needs the episodes. The log is trimmed
+    up to there, so a position that is not the one that was written must not count."""
     for path in committed(folder):
         try:
+            verify(path, ("state", "consumed"))  # small
             return read_extra(path).log_position
-        except (OSError, msgspec.DecodeError):  # damaged since
+        except (OSError, Damaged, msgspec.DecodeError):  # damaged since
             continue
     return 0
 
@@ -259,11 +264,3 @@ def _entry(path: Path) -> FileEntry:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return FileEntry(path.stat().st_size, digest)
-
-
-def _sync_entries(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -10,7 +10,6 @@ is interrupted leaves no half policy.
 import json
 import os
 import platform
-import shutil
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -25,7 +24,7 @@ from core.episodes.chat import Chat
 from core.training import sft, sft_data, sft_feedback
 from core.training.model import ModelError, build_lm, load_lm
 from core.training.sft_tokenizer import END, PAD, train_tokenizer
-from core.weights.filesystem import place
+from core.weights.room import making
 
 _TOKENIZER_SAMPLE = 3000
 """Dialogues that the tokenizer is trained on."""
@@ -171,14 +170,12 @@ def _id(tokenizer: Any, token: str) -> int:
 
 
 def _write(recipe: PolicyRecipe, lm: Any, tokenizer: Any, summary: dict[str, Any]) -> None:
-    out = Path(recipe.out)
-    aside = out.with_name(f".{out.name}.{os.getpid()}")
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
-    lm.cpu().to(torch.bfloat16).save_pretrained(aside)
-    tokenizer.save_pretrained(aside)
-    (aside / "recipe.json").write_text(json.dumps(summary, indent=1) + "\n")
-    place(aside, out)
+    lm = lm.cpu().to(torch.bfloat16)
+    with making(Path(recipe.out), hint="free some, or choose another place (out)") as made:
+        made.counted(lm.named_parameters())
+        lm.save_pretrained(made.aside)
+        tokenizer.save_pretrained(made.aside)
+        (made.aside / "recipe.json").write_text(json.dumps(summary, indent=1) + "\n")
 
 
 def _versions() -> dict[str, str]:

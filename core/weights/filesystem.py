@@ -17,9 +17,11 @@ import torch
 from torch import Tensor
 
 from core.weights.fingerprint import Fingerprint
-from core.weights.shards import iterate_tensors, read_tensors, sync_folder, write_tensors
+from core.weights.room import making
+from core.weights.shards import iterate_tensors, read_tensors, write_tensors
 
 _NAME = re.compile(r"v(\d{6,})")
+_NO_ROOM = "free some, or set weights.folder to a place with room, then `kernelmill up` again"
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,13 +54,9 @@ def publish(
         raise ValueError(f"keep must be at least 1, got {keep}")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    aside = folder / f".v{version:06d}.{os.getpid()}"
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir()
-
     seal, size, dtypes = Fingerprint(), 0, set()
 
-    def counted() -> Iterable[tuple[str, Tensor]]:
+    def sealed(tensors: Iterable[tuple[str, Tensor]]) -> Iterable[tuple[str, Tensor]]:
         nonlocal size
         for name, tensor in tensors:
             seal.add(name, tensor)
@@ -66,29 +64,15 @@ def publish(
             dtypes.add(str(tensor.dtype).removeprefix("torch."))
             yield name, tensor
 
-    files = write_tensors(aside, counted())
-    manifest = Manifest(
-        version=version, fingerprint=seal.hexdigest(), dtype="+".join(sorted(dtypes)), tensors=seal.count, bytes=size,
-        files=tuple(files),
-    )  # fmt: skip
-    (aside / "manifest.json").write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
-    if durable:
-        sync_folder(aside)
-    place(aside, version_folder(folder, version))
+    with making(version_folder(folder, version), hint=_NO_ROOM, durable=durable) as made:
+        files = write_tensors(made.aside, sealed(made.counted(tensors)))
+        manifest = Manifest(
+            version=version, fingerprint=seal.hexdigest(), dtype="+".join(sorted(dtypes)), tensors=seal.count,
+            bytes=size, files=tuple(files),
+        )  # fmt: skip
+        (made.aside / "manifest.json").write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
     retain(folder, newest=version, keep=keep)
     return manifest
-
-
-def place(aside: Path, final: Path) -> None:
-    """Rename `aside` to `final`; what stands there (of a rolled-back learner) is moved out of the way first."""
-    if final.exists():
-        old = final.with_name(f".{final.name}.old.{os.getpid()}")
-        shutil.rmtree(old, ignore_errors=True)
-        os.rename(final, old)
-        os.rename(aside, final)
-        shutil.rmtree(old, ignore_errors=True)
-    else:
-        os.rename(aside, final)
 
 
 def retain(folder: Path, *, newest: int, keep: int) -> list[int]:

@@ -68,18 +68,3 @@ def iterate_tensors(folder: Path, stem: str = "model") -> Iterator[tuple[str, Te
 def read_tensors(folder: Path, stem: str = "model") -> dict[str, Tensor]:
     """All of them."""
     return dict(iterate_tensors(folder, stem))
-
-
-def sync_folder(folder: Path) -> None:
-    """Forces a folder's files, then its entries, to disk, so that a rename that follows is never ahead of them."""
-    for path in sorted(folder.iterdir()):
-        _fsync(path)
-    _fsync(folder)
-
-
-def _fsync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -4,7 +4,6 @@ Only steps of the surviving chain count. Figures come from the step records; whe
 worked out from the archived episodes, by the same definitions.
 """
 
-import json
 import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from core.episodes.heldout_figures import HeldOut, HeldOutEpisode, HeldOutTurn, 
 from core.episodes.metrics import batch_metrics
 from core.flow.ledger import Ledger
 from core.record import heldout, reading
+from core.run_folder import read_config
 
 PAIRS = 5
 """Kernels shown before and after."""
@@ -71,7 +71,8 @@ def gather(folder: Path) -> ReportData:
     """Read everything once. Raises `core.record.files.RecordError` for files that can't be read."""
     chain = list(reading.steps(folder))
     steps = reading.surviving_steps(chain)
-    config = _json(folder / "config.json")
+    path = folder / "config.json"
+    config = read_config(path) if path.exists() else {}  # absent in runs that never got so far
     data = ReportData(
         folder=folder,
         name=str(config.get("run", {}).get("name") or folder.resolve().name),
@@ -101,11 +102,6 @@ def gather(folder: Path) -> ReportData:
     firsts_lasts = _archive(folder, data, steps)
     _choose_pairs(data, firsts_lasts)
     return data
-
-
-def _json(path: Path) -> dict[str, Any]:
-    """A file that the supervisor writes; absent in runs that never got so far."""
-    return json.loads(path.read_text()) if path.exists() else {}
 
 
 def _rollbacks(chain: list[reading.StepRow]) -> list[tuple[int, str]]:

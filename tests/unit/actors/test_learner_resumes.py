@@ -1,6 +1,8 @@
 """What a learner goes on from when its run's checkpoints were touched: a whole one, or it says what is missing."""
 
+import asyncio
 import json
+import resource
 import shutil
 
 import pytest
@@ -9,6 +11,7 @@ from actors.learner import LostCheckpoints
 from bus import facts
 from configs.schema import RunConfig
 from core.checkpoints import store
+from core.weights.room import NoRoom
 from runners.cli import is_users_fault
 from tests.unit.actors.learner_stage import LearnerStage, healthy
 
@@ -17,10 +20,19 @@ def _cut(path):
     path.write_bytes(path.read_bytes()[:-7])
 
 
+def _flip(path):
+    """Of the same size, and a tensor file still: only its hash tells."""
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
 DAMAGES = {
     "optimizer.safetensors is missing": lambda folder: (folder / "optimizer.safetensors").unlink(),
     "no readable manifest.json": lambda folder: (folder / "manifest.json").unlink(),
     "weights.safetensors has": lambda folder: _cut(folder / "weights.safetensors"),
+    "weights.safetensors has another sha256": lambda folder: _flip(folder / "weights.safetensors"),
+    "optimizer.safetensors has another sha256": lambda folder: _flip(folder / "optimizer.safetensors"),
     "state.json is missing": lambda folder: (folder / "state.json").unlink(),
 }
 
@@ -122,5 +134,39 @@ def test_settings_that_are_others_than_before_are_told_once_with_the_step(stage)
             "step": 2,
             "changes": [["learner.kl_coef", "0.0", "0.1"], ["learner.lr", "0.01", "0.002"]],
         }
+
+    stage.play(main)
+
+
+def test_no_room_for_a_checkpoint_ends_the_learner_with_a_line_and_the_one_before_serves(stage):
+    async def main():
+        folder = stage.folder.checkpoints
+        async with stage.learner("first") as (_, work):
+            await stage.send(healthy(0), healthy(1))
+            await stage.steps(work, 1)
+
+            async def committed() -> bool:
+                return len(store.committed(folder)) == 1
+
+            await stage.until(work, committed)
+        (first,) = store.committed(folder)
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        too_small = (first / "optimizer.safetensors").stat().st_size - 1  # weights still fit
+        resource.setrlimit(resource.RLIMIT_FSIZE, (too_small, before[1]))
+        try:
+            with pytest.raises(NoRoom) as caught:
+                async with stage.learner("second") as (_, work):
+                    await stage.send(healthy(2), healthy(3))
+                    await asyncio.wait_for(work, 120)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        said = str(caught.value)
+        assert is_users_fault(caught.value) and "\n" not in said
+        assert str(folder) in said and "MB to write" in said and "kernelmill up" in said
+        store.verify(first)
+        assert [path.name for path in folder.iterdir()] == [first.name]
+        async with stage.learner("third") as (_, work):
+            steps = await stage.steps(work, 3)
+        assert [(r.incarnation, r.step) for r in steps] == [(0, 1), (1, 2), (2, 2)]
 
     stage.play(main)

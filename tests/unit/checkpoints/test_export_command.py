@@ -1,5 +1,6 @@
 """`kernelmill export`: a run's policy comes out as a folder that loads, and nothing else is overwritten for it."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -76,6 +77,50 @@ def test_what_is_not_there_is_named(run_folder):
         assert done.returncode == 2 and said in done.stderr and len(done.stderr.splitlines()) == 1, done
     shutil.rmtree(run_folder / "checkpoints")
     assert "has no checkpoint yet" in export(run_folder).stderr
+
+
+def _flip(path):
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+DAMAGES = {
+    "weights.safetensors has another sha256": lambda folder: _flip(folder / "weights.safetensors"),
+    "weights.safetensors has 1000 bytes": lambda folder: os.truncate(folder / "weights.safetensors", 1000),
+    "weights.safetensors is missing": lambda folder: (folder / "weights.safetensors").unlink(),
+    "no readable manifest.json": lambda folder: (folder / "manifest.json").write_text("{{{"),
+}
+
+
+@pytest.mark.parametrize("why", DAMAGES)
+def test_damaged_weights_are_refused_and_what_else_there_is_is_named(run_folder, why):
+    DAMAGES[why](run_folder / "checkpoints/step-000004")
+    done = export(run_folder)
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done
+    assert why in done.stderr and "step-000004" in done.stderr and "--step: 2" in done.stderr
+    assert not (run_folder / "policy").exists()
+    assert export(run_folder, "--step", "2").returncode == 0
+    shutil.rmtree(run_folder / "checkpoints/step-000002")
+    assert "no other checkpoint" in export(run_folder).stderr
+
+
+def test_no_room_is_told_in_one_line_and_nothing_is_left(run_folder):
+    standing = run_folder.parent / "standing"
+    assert export(run_folder, "--out", standing).returncode == 0
+    before = {path: path.read_bytes() for path in standing.iterdir()}
+    size = (standing / "model.safetensors").stat().st_size
+    for out in (run_folder.parent / "new", standing):
+        words = [sys.executable, "-m", "runners.cli", "export", run_folder, "--out", out]
+        done = subprocess.run(
+            ["bash", "-c", f'ulimit -f {size // 2048}; exec "$@"', "bash", *map(str, words)], cwd=ROOT,
+            capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done
+        assert f"{out} can't be written" in done.stderr and f"{size / 1e6:.1f} MB to write" in done.stderr
+        assert "free there" in done.stderr and "--out" in done.stderr
+    assert {path: path.read_bytes() for path in standing.iterdir()} == before
+    assert sorted(path.name for path in run_folder.parent.iterdir()) == ["run", "standing"]
 
 
 def test_a_checkpoint_in_place_of_a_policy_is_told_what_makes_one(run_folder):

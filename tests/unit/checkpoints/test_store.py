@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from functools import partial
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from core.checkpoints import store
 from core.checkpoints.export import export_huggingface
 from core.training.settings import TrainerSettings
 from core.training.trainer import Trainer
+from core.weights.shards import write_tensors
 from tests.unit.training.conftest import make_samples, policy_folder  # noqa: F401 - a fixture
 
 
@@ -26,6 +28,13 @@ def written(folder, step=1, consumed=()):
         random={"torch": torch.get_rng_state()}, model="m", dtype="bfloat16",
         extra=store.Extra(version=step, log_position=7, incarnation=2, consumed=store.pack_ids(consumed)),
     )  # fmt: skip
+
+
+def flip(path):
+    """One bit of its last byte."""
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
 
 
 def test_written_then_committed(tmp_path):
@@ -63,17 +72,47 @@ def test_damage_is_found_and_named(tmp_path, damage):
     path = written(tmp_path, 1, ["22" * 16])
     victim = path / "weights.safetensors"
     if damage == "flip":
-        data = bytearray(victim.read_bytes())
-        data[-1] ^= 1
-        victim.write_bytes(data)
+        flip(victim)
     elif damage == "cut":
         os.truncate(victim, 10)
     elif damage == "missing":
         victim.unlink()
     else:
-        (path / "manifest.json").write_text("{")
+        (path / "manifest.json").write_bytes(b'{"model": "\xff"}')
     with pytest.raises(store.Damaged, match=r"manifest\.json" if damage == "manifest" else r"weights\.safetensors"):
         store.verify(path)
+
+
+def test_only_the_files_asked_for_are_looked_at(tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "write_tensors", partial(write_tensors, max_shard_bytes=8))
+    path = store.write(
+        tmp_path, 1, weights=[("a", torch.ones(2)), ("b", torch.ones(2))], optimizer=[], random={},
+        extra=store.Extra(version=1), model="m", dtype="float32",
+    )  # fmt: skip
+    shard = path / "weights-00002-of-00002.safetensors"
+    flip(shard)
+    store.verify(path, ("state", "consumed"))
+    with pytest.raises(store.Damaged, match=shard.name):
+        store.verify(path, ("weights",))
+
+
+@pytest.mark.parametrize("victim", ["weights.safetensors", "optimizer.safetensors", "consumed.bin", "state.json"])
+def test_a_changed_byte_sets_a_checkpoint_aside(tmp_path, victim):
+    for step in (1, 2):
+        store.commit(written(tmp_path, step, ["33" * 16]))
+    flip(store.step_folder(tmp_path, 2) / victim)
+    ((step, aside, why),) = store.set_damaged_aside(tmp_path)
+    assert (step, aside.name) == (2, "step-000002.damaged") and victim in why
+    assert store.latest_committed(tmp_path) == store.step_folder(tmp_path, 1)
+
+
+def test_a_position_that_was_changed_keeps_no_log(tmp_path):
+    """What the log is trimmed by would be another number than the run stood at."""
+    for step in (1, 2):
+        store.commit(written(tmp_path, step))
+    state = store.step_folder(tmp_path, 1) / "state.json"
+    state.write_bytes(state.read_bytes().replace(b'"log_position":7', b'"log_position":9'))
+    assert store.kept_from(tmp_path) == 7
 
 
 def test_retention_keeps_the_newest_and_drops_what_was_never_committed(tmp_path):

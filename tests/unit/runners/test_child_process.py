@@ -42,3 +42,16 @@ def test_the_reason_is_the_error_and_not_the_frame_around_it(tmp_path, program, 
     asyncio.run(child.keep_running())
     assert f": {why}" in child.failed, child.failed
     assert all(event["why"] == why for event in heard if "why" in event)
+
+
+@pytest.mark.parametrize(("young_s", "what"), [(20.0, "start"), (0.0, "go on")])
+def test_what_a_person_must_mend_ends_it_with_its_line(tmp_path, monkeypatch, young_s, what):
+    """A full disk, say, that the learner met hours after its start."""
+    monkeypatch.setattr("runners.processes.YOUNG_S", young_s)
+    child = Child(
+        "learner-0", ["-c", "print('no room')\nraise SystemExit(2)"], tmp_path / "log", restart_after_s=0,
+        give_up_after=2, on_line=lambda *_: None,
+    )  # fmt: skip
+    asyncio.run(child.keep_running())
+    assert child.failed == f"learner-0 can't {what}: no room"
+    assert child.restarts == 0
