@@ -155,7 +155,7 @@ def other_than_before(folder: RunFolder, config: RunConfig) -> list[Change]:
     """What the run of a folder goes on with that it did not have before; nothing while it has not begun."""
     if not folder.config.exists() or not (folder.record / "facts.jsonl").exists():
         return []
-    return other_settings(RunConfig.model_validate_json(folder.config.read_text()), without_token(config))
+    return other_settings(load_standing(folder.config), without_token(config))
 
 
 def write_private(path: Path, value: dict[str, Any]) -> None:
