@@ -113,9 +113,15 @@ def _rounded(got: torch.Tensor, wanted: torch.Tensor, bad: torch.Tensor, allowed
     scale = wanted.abs() + wanted.square().mean().sqrt()
     worst = float(((got - wanted).abs() / scale.clamp(min=1e-300)).max())
     if worst <= 2e-3:
-        return "Differences are as small as float16 or TF32 rounding gives: keep all steps in float32."
+        return (
+            "Differences are as small as float16 or TF32 rounding gives, or an approximate formula: keep all steps in "
+            "float32, and compute the function itself."
+        )
     if worst <= 1e-2 and float(bad.float().mean()) > 0.3:
-        return "Differences are as small as bfloat16 rounding gives: keep all steps in float32."
+        return (
+            "Differences are as small as bfloat16 rounding gives, or a rough formula: keep all steps in float32, and "
+            "compute the function itself."
+        )
     return ""
 
 
