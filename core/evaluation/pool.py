@@ -31,6 +31,8 @@ from core.evaluation.walls import gpu as gpu_walls
 from core.tasks.task import Task
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+_OUR_ERROR = 1
+"""Exit code of Python for an exception that nobody caught."""
 _START_S = 240.0
 _REPLY = msgspec.msgpack.Decoder(worker.Reply)
 
@@ -115,6 +117,12 @@ class _Worker:
             raise _LostError(reply.reason)
         assert isinstance(reply, worker.Answer)
         return reply.verdict
+
+    async def left_with(self) -> int | None:
+        """The exit code of a worker whose socket is closed; None of one that still runs."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return None if self._process is None else await asyncio.to_thread(self._process.wait, 2.0)
+        return None
 
     async def stop(self) -> None:
         """Close the socket, which ends an idle worker by itself; kill it if it is busy."""
@@ -208,7 +216,7 @@ class JudgePool:
     async def _judge_with(self, one: _Worker, request: worker.Request) -> Verdict:
         settings = self.settings
         timeout_s = longest_s(settings)
-        trouble = ""
+        trouble, left_with = "", list[int | None]()
         for _ in range(settings.retries + 1):
             try:
                 if not one.running:
@@ -220,7 +228,14 @@ class JudgePool:
                 raise
             except (OSError, EOFError, TimeoutError, JudgeError, _LostError, msgspec.DecodeError) as error:
                 trouble = f"{type(error).__name__}: {error}"
+                left_with.append(await one.left_with() if isinstance(error, EOFError) else None)
                 await one.stop()
+        # A worker of ours ends by a signal or with our error's code, a candidate can't end it: the reference can.
+        if all(code is not None and code >= 0 and code != _OUR_ERROR for code in left_with):
+            feedback = f"the reference ended the judge's process, with exit code {left_with[-1]}: it must only compute"
+            return Verdict(
+                candidate_key=request.key, kind="infra", stage="load", category="task_error", feedback=feedback
+            )
         feedback = f"judge worker {trouble}"[:400]
         return Verdict(candidate_key=request.key, kind="infra", stage="load", category="infra", feedback=feedback)
 
