@@ -84,12 +84,14 @@ def test_it_beats_while_it_starts(kind, slow, tmp_path, monkeypatch):
                 beaten.set()
 
         bus.beat = beat
-        await bus.fact(facts.CHECKPOINT_WRITTEN, step=1, folder=str(tmp_path))
+        folder = RunFolder(tmp_path / "run")
+        written = folder.checkpoints / "step-000001.written"
+        written.mkdir(parents=True)
+        await bus.fact(facts.CHECKPOINT_WRITTEN, step=1, folder=str(written))
         more = {}
         if kind == "learner":
             more["compute"] = MainThreadCalls()
             threading.Thread(target=more["compute"].serve, daemon=True).start()
-        folder = RunFolder(tmp_path / "run")
         actor = actor_class(kind)(_config(tmp_path, slow), bus, f"{kind}-0", folder, SystemClock(), **more)
         try:
             await actor.live()

@@ -36,7 +36,7 @@ torch.empty_strided((2, 3), (1, 2)).zero_() | torch.randn({n}) * 0 | torch.arang
 """
 CASTS = """
 {v}.double() | {v}.to(torch.float16) | {v}.int() | {v}.bool() | {v}.to({w}.dtype) | {v}.type_as({w}) | {v}.to({w}) | {v}.long()
-{v}.to("cpu") | {v}.bfloat16().float() | {v}.contiguous() | {v}.clone() | {v}.to(torch.float64, copy=True) | {v} > 0
+{v}.to({v}.device) | {v}.bfloat16().float() | {v}.contiguous() | {v}.clone() | {v}.to(torch.float64, copy=True) | {v} > 0
 torch.result_type({v}, {w}) == {v}.dtype | {v}.float().view(torch.int32)
 """
 JOINS = """

@@ -14,7 +14,7 @@ return torch.tensor(3, device=a.device), torch.as_tensor([1.0, 2], device=a.devi
 return torch.as_tensor([5, 2], dtype=torch.float16), c.new_tensor([1, 2]), a.new_tensor(4.5), a.new_tensor([[1]])
 return torch.tensor([a[0, 0], a[1, 1]]), torch.tensor(c[0].tolist()), torch.as_tensor(a)
 return torch.FloatTensor([1, 2]), torch.LongTensor([1, 2, 3]), torch.Tensor([1.5, 2])
-return torch.from_numpy(__import__("numpy").array([1, 2, 3])), torch.tensor(__import__("numpy").array([1.0, 2]))
+return torch.from_numpy(__import__("numpy").array([1, 2, 3])).to(a.device), torch.tensor(__import__("numpy").array([1.0, 2]))
 return torch.stack([torch.tensor(i) for i in range(3)]), torch.scalar_tensor(4)
 """
 INDICES = """

@@ -105,7 +105,8 @@ def difference(source: str, inputs: list[torch.Tensor]) -> str:
         wanted = flatten(namespace["ModelNew"]()(*[x.clone() for x in inputs]))
     pair = Pair()
     try:
-        pair.start(source)
+        # Programs make tensors without a device, as plain torch does on the CPU here; outputs must be on the GPU.
+        pair.start(f"import torch\ntorch.set_default_device('cuda')\n{source}")
         got = flatten(pair.call(*[x.clone() for x in inputs]))
     except (executor.HostFailed, executor.KernelFailed) as failure:
         return f"{failure.error}"

@@ -119,7 +119,9 @@ def test_what_kernels_say_is_shown_and_not_obeyed(tmp_path: Path) -> None:
         turn["score"] = 1.0 if right else 0.0
         made["episodes"] = [{"task_id": f"t{scene.HOSTILE}", "turns": [turn]}]
         (run / name).write_text(json.dumps(made))
-    (run / "config.json").write_text(json.dumps({"run": {"name": scene.HOSTILE}, scene.HOSTILE: scene.HOSTILE}))
+    (run / "config.json").write_text(
+        json.dumps({"run": {"name": scene.HOSTILE}, scene.HOSTILE: {scene.HOSTILE: scene.HOSTILE}})
+    )
     text = build_report(run).read_text()
     page = Page(text)
     assert page.open == [] and page.tags.isdisjoint({"script", "img"})
