@@ -107,7 +107,7 @@ class Clock:
     ) -> None:  # fmt: skip
         """`quiet_s` is the longest wait for `quiet` to see none of others' kernels."""
         self._watch, self._now, self._quiet, self._quiet_s = watch, now, quiet, quiet_s
-        self._disturbed, self._contradicted_s, self._took_s = 0, 0.0, 0.0
+        self._disturbed, self._contradicted_s, self._asked_at = 0, 0.0, 0.0
         self.made_again = 0
         """Blocks that were spoilt."""
         self.timed = Timed(flush_ms=0.0, idle_ms=0.0)
@@ -117,6 +117,10 @@ class Clock:
         started = self._now()
         child.ask(*order)
         return (self._now() - started) * 1e3
+
+    def anew(self) -> None:
+        """Another measurement begins: it may make as many blocks again as the first."""
+        self._disturbed, self._contradicted_s = 0, 0.0
 
     def learn(self, child: Child, trees: Any) -> None:
         """What everything but the calls takes, from a clean child that has been called once."""
@@ -137,8 +141,8 @@ class Clock:
     ) -> timing.Block:
         """One block of calls, on the input sets from `first` on in turn, and both clocks' word for it."""
         self._watch.look()
+        self._asked_at = self._now()
         total = self.ask(child, "block", calls, first, keep, *trees)
-        self._took_s = total / 1e3
         witnessed = self._watch.look()
         events = _readings(child, calls)
         wall = timing.flushed(total, self.timed.flush_ms, self.timed.idle_ms, calls)
@@ -156,7 +160,7 @@ class Clock:
             self._disturbed += 1
             self._quiet.calm_down(self._quiet_s)
         elif block.clock == "wall" and self._contradicted_s < CONTRADICTED_S:
-            self._contradicted_s += self._took_s
+            self._contradicted_s += self._now() - self._asked_at
         else:
             return False
         self.made_again += 1
@@ -186,6 +190,7 @@ class Measurement:
 
     def run(self, protocol: timing.Protocol, floor_ms: float) -> timing.Measured | Finding:
         """Rounds until it is enough; a wrong output of a timed call is a finding."""
+        self._clock.anew()
         started = self._clock._now()
         estimates = {}
         for side, held in self._sides.items():

@@ -5,20 +5,24 @@
     with first_call(device):          a first call, which compiles for a second and uses the GPU for a moment
 
 File locks, one per GPU of a machine: the kernel lets go of them when a process dies. A gate keeps newcomers out while
-somebody waits to measure, so that measuring is never starved. First calls wait for nobody, or compiling would not
+somebody waits to measure, so that measuring is never starved. First calls wait for no lease, or compiling would not
 overlap with measuring; who measures sees them by a `Watch` and knows which of its blocks they may have disturbed
-(timing.disturbed). Not covered: contexts that are made.
+(timing.disturbed). Who was disturbed again and again keeps them away for once (`Watch.kept_away`). Not covered:
+contexts that are made.
 """
 
 import contextlib
 import fcntl
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from functools import cache
 from typing import IO
 
 import torch
+
+POLL_S = 0.01
 
 
 @cache
@@ -73,9 +77,13 @@ def lease(device: str, alone: bool = False) -> Iterator[Held]:
 
 @contextlib.contextmanager
 def first_call(device: str) -> Iterator[None]:
-    """Let others see that something of this process may use the GPU at any moment."""
-    with open(f"{_path(device)}.first", "ab") as file:
+    """Let others see that something of this process may use the GPU at any moment; waits while they are kept away.
+    Never under a lease: who keeps first calls away may wait for that."""
+    path = _path(device)
+    with open(f"{path}.first-gate", "w") as gate, open(f"{path}.first", "ab") as file:
+        fcntl.flock(gate, fcntl.LOCK_SH)
         fcntl.flock(file, fcntl.LOCK_SH)
+        fcntl.flock(gate, fcntl.LOCK_UN)
         file.write(b".")  # the file's size counts first calls: one that is over before somebody looks is seen too
         file.flush()
         try:
@@ -91,18 +99,44 @@ class Watch:
     """
 
     def __init__(self, device: str) -> None:
-        self._file = open(f"{_path(device)}.first", "ab")  # noqa: SIM115
+        self._path = _path(device)
+        self._file = open(f"{self._path}.first", "ab")  # noqa: SIM115
         self._seen = self._count()
+        self._alone = False
 
     def look(self) -> bool:
         """Whether somebody is in a first call, or was since the last look."""
         before, self._seen = self._seen, self._count()
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        fcntl.flock(self._file, fcntl.LOCK_UN)
+        if not self._alone:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            fcntl.flock(self._file, fcntl.LOCK_UN)
         return self._seen != before
+
+    @contextlib.contextmanager
+    def kept_away(self, most_s: float) -> Iterator[bool]:
+        """No new first calls from here on, and none that runs once this is entered; those are waited for at most
+        `most_s`. Whether there are none. Take no lease before, or they may wait for it in turn."""
+        until = time.monotonic() + most_s
+        with open(f"{self._path}.first-gate", "w") as gate:
+            fcntl.flock(gate, fcntl.LOCK_EX)
+            while not self._alone:
+                try:
+                    fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    self._alone = True
+                except BlockingIOError:
+                    if time.monotonic() > until:
+                        break
+                    time.sleep(POLL_S)
+            try:
+                yield self._alone
+            finally:
+                if self._alone:
+                    self._alone = False
+                    fcntl.flock(self._file, fcntl.LOCK_UN)
+                fcntl.flock(gate, fcntl.LOCK_UN)
 
     def _count(self) -> int:
         return os.fstat(self._file.fileno()).st_size

@@ -10,6 +10,7 @@ interval honest on a GPU that drifts, and cost a few tenths of a second. What is
 GPU is still the one on which the others were measured. What fails in a baseline's child says so (ChildFailed.baseline).
 """
 
+import contextlib
 import logging
 import random
 import time
@@ -24,6 +25,7 @@ import torch
 from core.evaluation import roofline
 from core.evaluation.findings import Finding
 from core.evaluation.gpu import afresh as gpu_afresh
+from core.evaluation.gpu import again as gpu_again
 from core.evaluation.gpu import baseline as gpu_baseline
 from core.evaluation.gpu import timing
 from core.evaluation.gpu.baselines import NOISY, Baseline, BaselineCache
@@ -42,6 +44,8 @@ from core.evaluation.walls import sandbox
 BASELINE_S = 3600.0
 """A baseline's child lives as long as its task is the latest one, about this long at most."""
 TRIES = 2
+AWAY_S = 20.0
+"""Longest wait for first calls that run; new ones are kept away meanwhile."""
 MEMORY_BOUND = 2.0
 """A call that takes fewer times what the memory allows is bound by it."""
 SLOWED = 3 * timing.MOST_DRIFT
@@ -90,6 +94,8 @@ class Measuring:
         self.floor = Floor()
         self.quiet: Quiet | None = None
         """Looks out for other processes' kernels while it is measured."""
+        self.warming = False
+        """Nobody will ask what it took: measured once, without other baselines, and not remembered."""
 
     def begin(self, task: GpuTask) -> None:
         """See that the eager baseline's child is on its way."""
@@ -130,12 +136,8 @@ class Measuring:
             clock, task, Side(child=self._zygote, out=self._out), Side(child=candidate, out=out), self._rng,
             samples, places,
         )  # fmt: skip
-        with self._spent("lease"), lease(self.settings.device, alone=True), self._spent("blocks"):
-            self._turns.anew()
-            result = self._undisturbed(partial(self._run, clock, task, measurement, places))
-            self._timed[task.source] = clock.timed
-            if not isinstance(result, Finding) and not result.steady:
-                result = self._undisturbed(lambda: measurement.run(self.settings.protocol, self.floor.ms))
+        once = partial(self._once, clock, task, measurement, places)
+        result = once(False)[0] if self.warming else gpu_again.until_clear(once, task.name)
         if isinstance(result, Finding):
             return result
         with (
@@ -168,6 +170,22 @@ class Measuring:
         self.measured = result
         self._remember(task, result)
         return self._worded(key, result)
+
+    def _once(
+        self, clock: Clock, task: GpuTask, measurement: Measurement, places: list[torch.Tensor], apart: bool
+    ) -> tuple[timing.Measured | Finding, list[timing.Block]]:
+        """One measurement and its blocks; `apart`: with nobody's first call beside it."""
+        assert self._watch is not None
+        with (
+            self._spent("lease"),
+            self._watch.kept_away(AWAY_S) if apart else contextlib.nullcontext(),
+            lease(self.settings.device, alone=True),
+            self._spent("blocks"),
+        ):
+            self._turns.anew()
+            result = self._undisturbed(partial(self._run, clock, task, measurement, places))
+            self._timed[task.source] = clock.timed
+        return result, measurement.blocks
 
     def _run(
         self, clock: Clock, task: GpuTask, measurement: Measurement, places: list[torch.Tensor]
@@ -219,7 +237,7 @@ class Measuring:
         """
         wanted = [name for name in dict.fromkeys((*self.settings.baselines, self.settings.baseline)) if name != "eager"]
         result = self.measured
-        if result is None or not wanted or verdict.kind != "pass":
+        if result is None or not wanted or verdict.kind != "pass" or self.warming:
             return verdict
         more = verdict.feedback.removeprefix(self._worded(verdict.candidate_key, result).feedback)
         gains, troubles = {}, {}
@@ -279,6 +297,8 @@ class Measuring:
 
     def _remember(self, task: GpuTask, result: timing.Measured) -> None:
         """Eager's time, for whoever comes; it stays what it was while the GPU is."""
+        if self.warming:
+            return
         key = gpu_baseline.key(task, self.settings, "eager")
         known = self._cache.get(key)
         if result.steady and (known is None or _drifted(known.median_ms, result.baseline_ms)):

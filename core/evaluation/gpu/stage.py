@@ -114,9 +114,11 @@ class GpuStage(Troubles):
             zygote.wait_ready()
         if self.settings.warm_up and self.settings.device != "cpu":
             quiet, self._clock.quiet, self._honesty.quiet = self._clock.quiet, None, None
+            self._clock.warming = True
             for source in gpu_warm.CANDIDATES:
                 with contextlib.suppress(TimeoutError):  # beside others' kernels too: nobody waits for quiet
                     self.judge(gpu_warm.TASK, source, "warm-up")
+            self._clock.warming = False
             self._clock.quiet = self._honesty.quiet = quiet
             self._forget()
 

@@ -27,8 +27,9 @@ import numpy as np
 
 Side = Literal["baseline", "candidate"]
 
-WALL_RATIO, WALL_SLACK_MS = 1.10, 0.02
-"""The wall may exceed the events by a tenth and 20 µs per call: what a launch costs on an idle stream."""
+WALL_RATIO, WALL_SLACK_MS, BLOCK_SLACK_MS = 1.10, 0.02, 0.1
+"""The wall may exceed the events by a tenth, by 20 µs per call, which is what a launch costs on an idle stream, and by
+as much per block as the way to the child and back varies: a block of one quick call is nothing beside that."""
 MOST_DRIFT = 0.05
 """Between the baseline's first and last blocks; beyond it the measurement is made again."""
 MOST_BUDGETS = 2.0
@@ -40,6 +41,8 @@ LEVEL = 0.95
 RESAMPLES = 1000
 NARROW = 0.01
 """An interval of this width, as a share of the speedup, needs no more rounds."""
+WIDE = 0.05
+"""One of this width tells more of what happened meanwhile than of the candidate: measure again."""
 DEVIATION = 0.01
 """A block this far from its side's others was disturbed, if there is a witness."""
 
@@ -138,6 +141,11 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the GPU stayed the same while it was measured; else measure again."""
         return abs(self.drift) <= MOST_DRIFT and self.outliers <= MOST_OUTLIERS
 
+    @property
+    def clear(self) -> bool:
+        """Whether it needs no second measurement."""
+        return self.steady and self.width <= WIDE
+
 
 def one_round(rng: random.Random) -> tuple[Side, Side, Side, Side]:
     """Blocks in order: B C C B or C B B C by chance, so that none knows its turn."""
@@ -159,7 +167,7 @@ def disturbed(blocks: Sequence[Block]) -> list[int]:
     """Which blocks to make again: those with a witness whose median is off that of their side's blocks."""
     found = []
     for side in ("baseline", "candidate"):
-        medians = {index: _median(block) for index, block in enumerate(blocks) if block.side == side}
+        medians = {index: median_ms(block) for index, block in enumerate(blocks) if block.side == side}
         middle = float(np.median(list(medians.values()))) if medians else 0.0
         found += [
             index
@@ -169,7 +177,8 @@ def disturbed(blocks: Sequence[Block]) -> list[int]:
     return sorted(found)
 
 
-def _median(block: Block) -> float:
+def median_ms(block: Block) -> float:
+    """Of its calls, as they count."""
     return float(np.median(block.agreed.times_ms))
 
 
@@ -199,7 +208,8 @@ def agreed(events_ms: Sequence[float], wall_ms: float) -> Agreed:
     """
     readings = [float(reading) for reading in events_ms]
     plausible = bool(readings) and all(math.isfinite(reading) and reading > 0 for reading in readings)
-    if plausible and wall_ms <= WALL_RATIO * (sum(readings) / len(readings)) + WALL_SLACK_MS:
+    calls = len(readings)
+    if plausible and wall_ms <= WALL_RATIO * sum(readings) / calls + WALL_SLACK_MS + BLOCK_SLACK_MS / calls:
         return Agreed(times_ms=tuple(readings), clock="events")
     return Agreed(times_ms=(max(wall_ms, 1e-6),) * max(1, len(readings)), clock="wall")
 

@@ -29,6 +29,8 @@ class World:
         self.glances = True
         self.waits_ms = lambda: 0.0
         """For a core, before an answer."""
+        self.apart_ms = 0.0
+        """What asking for readings takes."""
 
     def now(self):
         return self.now_s
@@ -67,6 +69,7 @@ class Child:
             self.calls += calls
             world.blocks += 1
         elif command == "readings":
+            world.now_s += world.apart_ms / 1e3
             return [float(self.says(ms)) for ms in self.times]
         elif command == "take":
             self.out.arena.tensor(self.out.specs[0]).copy_(WANTED)
@@ -154,6 +157,23 @@ def test_a_child_that_waits_for_a_core_is_no_slower_for_it(measure, world, share
     _, found = measure(0.1, 0.11)
     assert found.clock == "events" and found.runtime_ms == pytest.approx(0.11, rel=0.01)
     assert found.width < 0.05 and found.remade > 0
+
+
+@pytest.mark.parametrize("apart_ms", [0.0, 20.0])
+def test_blocks_that_the_wall_contradicts_take_no_longer_than_they_may(measure, world, apart_ms):
+    """However short the blocks are beside all that is asked around them."""
+    world.apart_ms, before = apart_ms, world.now_s
+    _, found = measure(0.05, 0.05, says=lambda ms: ms / 100)
+    assert found.clock == "wall" and world.now_s - before < 4.0
+
+
+def test_one_quick_call_is_not_contradicted_by_the_way_to_the_child(measure, world):
+    """Beside a candidate of a second, eager has one call a block."""
+    chance = random.Random(5)
+    world.waits_ms = lambda: chance.uniform(0.0, 0.09)
+    one, found = measure(0.25, 1000.0)
+    assert found.remade == 0 and {block.clock for block in one.blocks} == {"events"}
+    assert found.baseline_ms == pytest.approx(0.25, rel=0.01)
 
 
 def test_a_call_that_is_wrong_in_a_timed_block_is_a_finding(measure):

@@ -66,13 +66,99 @@ def test_a_process_that_dies_in_a_first_call_is_not_seen_for_ever():
     watch.close()
 
 
+def _call_and_tell(order, started):
+    started.set()
+    with first_call("cpu"):
+        order.put("called")
+
+
+def test_first_calls_wait_while_they_are_kept_away():
+    context = multiprocessing.get_context("fork")
+    order, started = context.SimpleQueue(), context.Event()
+    watch = Watch("cpu")
+    other = context.Process(target=_call_and_tell, args=(order, started))
+    with watch.kept_away(30) as alone:
+        assert alone and not watch.look()
+        other.start()
+        assert started.wait(30)
+        for _ in range(20):
+            assert not watch.look() and order.empty()
+            time.sleep(0.01)
+        order.put("measured")
+    other.join(30)
+    assert other.exitcode == 0
+    assert [order.get(), order.get()] == ["measured", "called"]
+    assert watch.look() and not watch.look()
+    watch.close()
+
+
+def test_those_that_run_are_waited_for_but_not_for_ever():
+    context = multiprocessing.get_context("fork")
+    inside, leave = context.Event(), context.Event()
+    watch = Watch("cpu")
+    other = context.Process(target=_call, args=(inside, leave))
+    other.start()
+    assert inside.wait(30)
+    with watch.kept_away(0.1) as alone:
+        assert not alone and watch.look()
+    ending = threading.Timer(0.1, leave.set)
+    ending.start()
+    with watch.kept_away(30) as alone:
+        assert alone and leave.is_set()
+    other.join(30)
+    watch.look()
+    with first_call("cpu"):  # and everybody may go on
+        assert watch.look()
+    watch.close()
+
+
+def test_two_who_keep_first_calls_away_take_turns():
+    order: list[str] = []
+    watches = [Watch("cpu"), Watch("cpu")]
+
+    def alone(number: int) -> None:
+        with watches[number].kept_away(30) as mine:
+            order.append(f"{number} begins {mine}")
+            time.sleep(0.05)
+            order.append(f"{number} ends")
+
+    threads = [threading.Thread(target=alone, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    first = order[0][0]
+    other = "10"[int(first)]
+    assert order == [f"{first} begins True", f"{first} ends", f"{other} begins True", f"{other} ends"]
+    for watch in watches:
+        watch.close()
+
+
+def _die_while_alone(inside):
+    with Watch("cpu").kept_away(30):
+        inside.set()
+        time.sleep(60)
+
+
+def test_a_process_that_dies_while_it_keeps_them_away_keeps_nobody():
+    context = multiprocessing.get_context("fork")
+    inside = context.Event()
+    other = context.Process(target=_die_while_alone, args=(inside,))
+    other.start()
+    assert inside.wait(30)
+    other.kill()
+    other.join()
+    with first_call("cpu"):
+        pass
+
+
 def _measure(order, label, started):
     started.set()
     with lease("cpu", alone=True):
         order.put(label)
 
 
-def test_who_measures_waits_for_shared_work_and_first_calls_wait_for_nobody():
+def test_who_measures_waits_for_shared_work_and_first_calls_wait_for_no_lease():
     context = multiprocessing.get_context("fork")
     # Not a Queue: a thread of each process feeds that, so who put first may be read second.
     order, started = context.SimpleQueue(), context.Event()

@@ -121,3 +121,20 @@ def test_every_baseline_of_the_settings_can_be_imported():
         space = {}
         exec(gpu_baseline.source("class Model: ...", name), space)
         assert callable(space["ModelNew"])
+
+
+def test_warming_up_measures_once_and_remembers_nothing(stage, known, folder, monkeypatch):
+    """Of a worker's start: other baselines of a task that nobody asks for would take half a minute."""
+    for path in folder.glob("*.json"):
+        path.unlink()
+    monkeypatch.setattr(stage._clock, "warming", True)
+    monkeypatch.setattr(timing, "WIDE", 0.0)
+    runs = []
+    once = stage._clock._once
+    monkeypatch.setattr(stage._clock, "_once", lambda *given: runs.append(given[-1]) or once(*given))
+    verdict = stage.judge(TASK, CANDIDATE.format(body=RIGHT), "k")
+    assert verdict.kind == "pass", verdict.feedback
+    assert runs == [False] and not list(folder.glob("*.json")) and not verdict.baseline_trouble
+    monkeypatch.setattr(stage._clock, "warming", False)
+    assert stage.judge(TASK, CANDIDATE.format(body=RIGHT), "k").kind == "pass"
+    assert len(runs) > 2 and list(folder.glob("*.json"))
