@@ -346,7 +346,7 @@ def main() -> None:
     parser.add_argument("--in-flight", type=int, default=0, help="episodes; 0: 64, tiny 8")
     parser.add_argument("--updates", type=int, default=3, help="per transport")
     parser.add_argument("--between-s", type=float, default=0.5, help="between two updates")
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--idle-window-s", type=float, default=8.0)
     parser.add_argument("--verdict-s", type=float, nargs=2, default=(0.3, 3.0))
     parser.add_argument("--gpu-memory", type=float, default=0.6)
