@@ -18,6 +18,7 @@ from actors.eval_api import BAD_REFERENCE, Answer, EvalRequest, Terms, answer
 from core.clock import Clock
 from core.evaluation.verdict import Verdict
 from core.tasks.task import Task
+from core.to_the_end import to_the_end
 
 ATTEMPTS = 3
 GIVEN_UP_S = 600.0
@@ -153,7 +154,7 @@ class Desk:
             judging = self._judgings[key] = asyncio.create_task(
                 self._judge(task, candidate, first, key, request.preferred_device)
             )
-        found = await asyncio.shield(judging)
+        found = await to_the_end(judging)
         return answer(found.verdict, request, terms, evaluator=found.evaluator)
 
     async def _judge(self, task: Task, candidate: str, first: str, key: str, preferred: int | None) -> Judgement:

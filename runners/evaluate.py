@@ -99,6 +99,7 @@ async def measure(
     from core.generation.load import load_engine, load_tokenizer
     from core.identity import candidate_key
     from core.tasks.task import Task
+    from core.to_the_end import to_the_end
 
     known = JudgeSettings.__struct_fields__
     gpus = names_of(config.judge.cards_of("evaluator-0"), "judge.cards")
@@ -125,7 +126,7 @@ async def measure(
         key = candidate_key(task.source, candidate, config.judge.identity(), config.judge.device_class)
         if key not in verdicts:
             verdicts[key] = asyncio.create_task(pool.judge(task, candidate, key))
-        return await asyncio.shield(verdicts[key])
+        return await to_the_end(verdicts[key])
 
     try:
         await asyncio.gather(pool.start(), engine.start())

@@ -32,6 +32,7 @@ from core.generation.vllm_layout import Spec, join
 from core.generation.vllm_start import VLLMSettings
 from core.generation.vllm_versions import Running
 from core.generation.vllm_watch import end_when_silent
+from core.to_the_end import to_the_end
 
 log = structlog.get_logger()
 
@@ -240,7 +241,7 @@ class VLLMEngine:
                 if self._core is None:
                     raise EngineStopped("the engine stopped before the request ended") from None
                 # A caller that is cancelled must not leave a core without its weights to the others.
-                await asyncio.shield(asyncio.create_task(self._revive(core)))
+                await to_the_end(asyncio.create_task(self._revive(core)))
 
     async def _one(self, core: Any, ids: list[int], params: Any) -> Completion:
         name = f"km-{next(self._numbers)}"
@@ -295,7 +296,7 @@ class VLLMEngine:
         weights can't be received or are not this model's; EngineStopped (WrongWeights) when the engine failed while
         they were put in place."""
         # A caller that is cancelled must not leave the engine paused, or with half of the weights.
-        return await asyncio.shield(asyncio.create_task(self._load(source, version, fingerprint)))
+        return await to_the_end(asyncio.create_task(self._load(source, version, fingerprint)))
 
     async def _load(self, source: str, version: int, fingerprint: str) -> str:
         while True:
