@@ -2,8 +2,8 @@
 
 Whoever measures looks out for what disturbs: others' kernels (gpu.quiet), a wall that contradicts the events, blocks
 unlike the others (gpu.clock, gpu.timing). What gets past all of that still shows in the end: the interval is wide, or
-the GPU was not steady. Such a measurement is made again, the last time with everybody else's first calls kept away, and
-what is wide then is the candidate's own. Which measurement counts is not a matter of what it says of the speed: the
+the GPU was not steady. Such a measurement is made again, the last time with everybody else's first calls kept away if
+there were any beside the one before, and what is wide then is the candidate's own. Which measurement counts is not a matter of what it says of the speed: the
 first that is clear, else the last.
 """
 
@@ -23,20 +23,19 @@ Once = Callable[[bool], tuple[timing.Measured | Finding, list[timing.Block]]]
 """One measurement and its blocks; told whether to keep others' first calls away."""
 
 
-def until_clear(
-    once: Once, name: str, now: Callable[[], float] = time.monotonic
-) -> timing.Measured | Finding:  # fmt: skip
+def until_clear(once: Once, name: str, now: Callable[[], float] = time.monotonic) -> timing.Measured | Finding:
     """The measurement that counts, or what a timed call did wrong; `name` is the task's, for the log."""
-    spent_s = 0.0
+    spent_s, beside = 0.0, False
     for number in range(1, TIMES + 1):
         began = now()
-        result, blocks = once(number == TIMES)
+        result, blocks = once(number == TIMES and beside)
         took_s = now() - began
         spent_s += took_s
         if isinstance(result, Finding) or result.clear or number == TIMES:
             break
         if spent_s + took_s > MOST_S:
             break
+        beside = any(block.witnessed for block in blocks)
         _log.warning("task %s: measured again, %s", name, _why(result, blocks))
     return result
 

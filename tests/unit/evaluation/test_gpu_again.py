@@ -51,13 +51,14 @@ def test_a_moment_that_nobody_saw_does_not_count(clear, world, caplog):  # noqa:
     found = run()
     assert not seen[0][2].clear and seen[0][2].width > timing.WIDE
     assert found.clear and found.runtime_ms == pytest.approx(1.0, rel=0.01)
-    assert [alone for alone, _, _ in seen] in ([False, False], [False, False, True])
+    assert [alone for alone, _, _ in seen] in ([False, False], [False, False, False])
     assert "measured again, interval" in caplog.text and "candidate 1" in caplog.text and "eager 2" in caplog.text
 
 
 def test_the_last_measurement_has_no_first_calls_beside_it(clear, world):  # noqa: F811
     run, seen = clear
     _slow_blocks(world, most=10**9)
+    world.glances, world.witness = False, lambda block: True
 
     def apart():
         world.disturbed = lambda block: 1.0
@@ -65,6 +66,12 @@ def test_the_last_measurement_has_no_first_calls_beside_it(clear, world):  # noq
     found = run(apart=apart)
     assert [alone for alone, _, _ in seen] == [False, False, True]
     assert found.clear and found.runtime_ms == pytest.approx(1.0, rel=0.01)
+
+
+def test_nobody_is_kept_away_where_nobody_was(clear, world):  # noqa: F811
+    run, seen = clear
+    _slow_blocks(world, most=10**9)
+    assert not run().clear and [alone for alone, _, _ in seen] == [False] * again.TIMES
 
 
 def test_who_is_unsteady_by_itself_is_not_asked_for_ever_and_its_last_word_counts(clear):
