@@ -3,8 +3,8 @@
 Whoever measures looks out for what disturbs: others' kernels (gpu.quiet), a wall that contradicts the events, blocks
 unlike the others (gpu.clock, gpu.timing). What gets past all of that still shows in the end: the interval is wide, or
 the GPU was not steady. Such a measurement is made again, the last time with everybody else's first calls kept away if
-there were any beside the one before, and what is wide then is the candidate's own. Which measurement counts is not a matter of what it says of the speed: the
-first that is clear, else the last.
+there were any beside the one before, and what is wide then is the candidate's own. Which measurement counts is not a
+matter of what it says of the speed: the first that is clear, else the last.
 """
 
 import logging
