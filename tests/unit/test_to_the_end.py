@@ -4,6 +4,7 @@ import asyncio
 import gc
 
 import pytest
+from structlog.testing import capture_logs
 
 from core.to_the_end import to_the_end
 
@@ -32,7 +33,7 @@ def test_who_waits_gets_answer_and_error():
 
 @pytest.mark.parametrize("waiting", [1, 3])
 @pytest.mark.parametrize("error", [False, True])
-def test_work_goes_on_where_those_who_waited_are_cancelled_and_nothing_is_printed(error, waiting):
+def test_work_goes_on_where_those_who_waited_are_cancelled_and_its_error_is_a_line(error, waiting):
     printed = []
 
     async def play():
@@ -55,8 +56,10 @@ def test_work_goes_on_where_those_who_waited_are_cancelled_and_nothing_is_printe
         gc.collect()
         await asyncio.sleep(0)
 
-    asyncio.run(play())
+    with capture_logs() as logs:
+        asyncio.run(play())
     assert printed == []
+    assert {line["why"] for line in logs} == ({"Broken: "} if error else set())
 
 
 def test_work_that_is_cancelled_itself_says_so():

@@ -2,41 +2,40 @@
 
 Whoever measures looks out for what disturbs: others' kernels (gpu.quiet), a wall that contradicts the events, blocks
 unlike the others (gpu.clock, gpu.timing). What gets past all of that still shows in the end: the interval is wide, or
-the GPU was not steady. Such a measurement is made again, the last time with everybody else's first calls kept away if
-there were any beside the one before, and what is wide then is the candidate's own. Which measurement counts is not a
-matter of what it says of the speed: the first that is clear, else the last.
+the GPU was not steady. Such a measurement is made again. What is wide twice is the candidate's own, unless somebody was
+in a first call beside it: then once more, with those kept away. Which measurement counts is not a matter of what it
+says of the speed: the first that is clear, else the last.
 """
 
 import logging
-import time
 from collections.abc import Callable
 
 from core.evaluation.findings import Finding
 from core.evaluation.gpu import timing
 
-TIMES = 3
-"""Measurements of one candidate, at most."""
+TIMES = 2
+"""Measurements of one candidate, at most; one more where first calls may be why."""
 MOST_S = 6.0
 """No other one is begun that would not be over by then: nobody else can measure meanwhile."""
 _log = logging.getLogger(__name__)
-Once = Callable[[bool], tuple[timing.Measured | Finding, list[timing.Block]]]
-"""One measurement and its blocks; told whether to keep others' first calls away."""
+Once = Callable[[bool, bool], tuple[timing.Measured | Finding, list[timing.Block], float]]
+"""One measurement, its blocks and the seconds that it took; told whether it is made again, and whether to keep others'
+first calls away."""
 
 
-def until_clear(once: Once, name: str, now: Callable[[], float] = time.monotonic) -> timing.Measured | Finding:
+def until_clear(once: Once, name: str) -> timing.Measured | Finding:
     """The measurement that counts, or what a timed call did wrong; `name` is the task's, for the log."""
-    spent_s, beside = 0.0, False
-    for number in range(1, TIMES + 1):
-        began = now()
-        result, blocks = once(number == TIMES and beside)
-        took_s = now() - began
-        spent_s += took_s
-        if isinstance(result, Finding) or result.clear or number == TIMES:
+    result, blocks, took_s = once(False, False)
+    spent_s = took_s
+    for number in range(2, TIMES + 2):
+        if isinstance(result, Finding) or result.clear or spent_s + took_s > MOST_S:
             break
-        if spent_s + took_s > MOST_S:
+        last, beside = number > TIMES, any(block.witnessed for block in blocks)
+        if last and not beside:
             break
-        beside = any(block.witnessed for block in blocks)
         _log.warning("task %s: measured again, %s", name, _why(result, blocks))
+        result, blocks, took_s = once(True, last)
+        spent_s += took_s
     return result
 
 

@@ -102,40 +102,36 @@ class Watch:
         self._path = _path(device)
         self._file = open(f"{self._path}.first", "ab")  # noqa: SIM115
         self._seen = self._count()
-        self._alone = False
 
     def look(self) -> bool:
         """Whether somebody is in a first call, or was since the last look."""
         before, self._seen = self._seen, self._count()
-        if not self._alone:
-            try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
-            fcntl.flock(self._file, fcntl.LOCK_UN)
-        return self._seen != before
+        return self._inside() or self._seen != before
+
+    def _inside(self) -> bool:
+        """Whether somebody is in a first call."""
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        fcntl.flock(self._file, fcntl.LOCK_UN)
+        return False
 
     @contextlib.contextmanager
     def kept_away(self, most_s: float) -> Iterator[bool]:
         """No new first calls from here on, and none that runs once this is entered; those are waited for at most
-        `most_s`. Whether there are none. Take no lease before, or they may wait for it in turn."""
-        until = time.monotonic() + most_s
+        `most_s`, and where they go on longer, nobody is kept away. Whether there are none. Take no lease before, or
+        they may wait for it in turn."""
         with open(f"{self._path}.first-gate", "w") as gate:
-            fcntl.flock(gate, fcntl.LOCK_EX)
-            while not self._alone:
-                try:
-                    fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    self._alone = True
-                except BlockingIOError:
-                    if time.monotonic() > until:
-                        break
-                    time.sleep(POLL_S)
+            fcntl.flock(gate, fcntl.LOCK_EX)  # who has been let in through it is in a first call by now
+            until = time.monotonic() + most_s
+            while (inside := self._inside()) and time.monotonic() < until:
+                time.sleep(POLL_S)
+            if inside:
+                fcntl.flock(gate, fcntl.LOCK_UN)
             try:
-                yield self._alone
+                yield not inside
             finally:
-                if self._alone:
-                    self._alone = False
-                    fcntl.flock(self._file, fcntl.LOCK_UN)
                 fcntl.flock(gate, fcntl.LOCK_UN)
 
     def _count(self) -> int:

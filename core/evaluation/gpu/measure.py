@@ -44,7 +44,7 @@ from core.evaluation.walls import sandbox
 BASELINE_S = 3600.0
 """A baseline's child lives as long as its task is the latest one, about this long at most."""
 TRIES = 2
-AWAY_S = 20.0
+AWAY_S = 5.0
 """Longest wait for first calls that run; new ones are kept away meanwhile."""
 MEMORY_BOUND = 2.0
 """A call that takes fewer times what the memory allows is bound by it."""
@@ -136,8 +136,8 @@ class Measuring:
             clock, task, Side(child=self._zygote, out=self._out), Side(child=candidate, out=out), self._rng,
             samples, places,
         )  # fmt: skip
-        once = partial(self._once, clock, task, measurement, places)
-        result = once(False)[0] if self.warming else gpu_again.until_clear(once, task.name)
+        once = partial(self._once, clock, task, measurement, places, candidate)
+        result = once(False, False)[0] if self.warming else gpu_again.until_clear(once, task.name)
         if isinstance(result, Finding):
             return result
         with (
@@ -172,10 +172,15 @@ class Measuring:
         return self._worded(key, result)
 
     def _once(
-        self, clock: Clock, task: GpuTask, measurement: Measurement, places: list[torch.Tensor], apart: bool
-    ) -> tuple[timing.Measured | Finding, list[timing.Block]]:
-        """One measurement and its blocks; `apart`: with nobody's first call beside it."""
+        self, clock: Clock, task: GpuTask, measurement: Measurement, places: list[torch.Tensor], candidate: GpuZygote,
+        again: bool, apart: bool,
+    ) -> tuple[timing.Measured | Finding, list[timing.Block], float]:  # fmt: skip
+        """One measurement, its blocks, and its seconds less those in which others' kernels were waited for. `again`: it
+        is not on the candidate's time; `apart`: with nobody's first call beside it."""
         assert self._watch is not None
+        if again:
+            measurement.let_go()
+            candidate.deadline += gpu_again.MOST_S
         with (
             self._spent("lease"),
             self._watch.kept_away(AWAY_S) if apart else contextlib.nullcontext(),
@@ -183,9 +188,11 @@ class Measuring:
             self._spent("blocks"),
         ):
             self._turns.anew()
+            began = time.monotonic() - self._waited_s
             result = self._undisturbed(partial(self._run, clock, task, measurement, places))
             self._timed[task.source] = clock.timed
-        return result, measurement.blocks
+            took_s = time.monotonic() - self._waited_s - began
+        return result, measurement.blocks, took_s
 
     def _run(
         self, clock: Clock, task: GpuTask, measurement: Measurement, places: list[torch.Tensor]
@@ -260,6 +267,11 @@ class Measuring:
     def _undisturbed(self, measure: Callable[[], T]) -> T:
         """Under the lease; raises TimeoutError where other processes' kernels never end."""
         return measure() if self.quiet is None else self.quiet.around(measure, self._quiet_s)
+
+    @property
+    def _waited_s(self) -> float:
+        """For others' kernels, in all."""
+        return 0.0 if self.quiet is None else self.quiet.waited_s
 
     @property
     def _quiet_s(self) -> float:

@@ -28,8 +28,9 @@ import numpy as np
 Side = Literal["baseline", "candidate"]
 
 WALL_RATIO, WALL_SLACK_MS, BLOCK_SLACK_MS = 1.10, 0.02, 0.1
-"""The wall may exceed the events by a tenth, by 20 µs per call, which is what a launch costs on an idle stream, and by
-as much per block as the way to the child and back varies: a block of one quick call is nothing beside that."""
+"""The wall may exceed the events by a tenth and by 20 µs per call, which is what a launch costs on an idle stream. Of
+eager's blocks also by what the way to the child and back varies: one quick call a block, beside a candidate that takes
+a second, is nothing beside that. A candidate gets none of it: it has a say in how few calls a block has."""
 MOST_DRIFT = 0.05
 """Between the baseline's first and last blocks; beyond it the measurement is made again."""
 MOST_BUDGETS = 2.0
@@ -84,7 +85,7 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def agreed(self) -> "Agreed":
-        return agreed(self.events_ms, self.wall_ms)
+        return agreed(self.events_ms, self.wall_ms, BLOCK_SLACK_MS if self.side == "baseline" else 0.0)
 
     @property
     def clock(self) -> Literal["events", "wall"]:
@@ -201,15 +202,16 @@ def flushed(total_ms: float, flush_ms: float, idle_ms: float, calls: int) -> flo
     return max(0.0, (total_ms - idle_ms) / calls - flush_ms)
 
 
-def agreed(events_ms: Sequence[float], wall_ms: float) -> Agreed:
-    """The clock that counts: events where the wall confirms their mean, else the wall for every call.
+def agreed(events_ms: Sequence[float], wall_ms: float, slack_ms: float = 0.0) -> Agreed:
+    """The clock that counts: events where the wall confirms their mean, else the wall for every call. `slack_ms` is the
+    block's.
 
     The mean, since the wall is one: a block whose slow calls the median would drop does not look forged.
     """
     readings = [float(reading) for reading in events_ms]
     plausible = bool(readings) and all(math.isfinite(reading) and reading > 0 for reading in readings)
     calls = len(readings)
-    if plausible and wall_ms <= WALL_RATIO * sum(readings) / calls + WALL_SLACK_MS + BLOCK_SLACK_MS / calls:
+    if plausible and wall_ms <= WALL_RATIO * sum(readings) / calls + WALL_SLACK_MS + slack_ms / calls:
         return Agreed(times_ms=tuple(readings), clock="events")
     return Agreed(times_ms=(max(wall_ms, 1e-6),) * max(1, len(readings)), clock="wall")
 

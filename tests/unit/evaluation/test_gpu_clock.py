@@ -50,8 +50,9 @@ class World:
 class Child:
     """Calls take `ms` by the wall; by its events what `says` makes of that."""
 
-    def __init__(self, world, out, ms, says=lambda ms: ms, noise=0.001, wrong_from=10**9):
-        self.world, self.out, self.ms, self.says, self.noise = world, out, ms, says, noise
+    def __init__(self, world, out, ms, says=lambda ms: ms, noise=0.001, wrong_from=10**9, slow_calls=0):
+        """The first `slow_calls` take 300 ms."""
+        self.world, self.out, self.ms, self.says, self.noise, self.slow_calls = world, out, ms, says, noise, slow_calls
         self.calls, self.wrong_from, self.times = 0, wrong_from, []
 
     def ask(self, command, *arguments):
@@ -61,7 +62,8 @@ class Child:
         elif command == "block":
             calls = arguments[0]
             factor = world.disturbed(world.blocks) * (1 + (world.beside[0] < world.now_s < world.beside[1]))
-            self.times = [self.ms * factor * (1 + self.noise * world.rng.gauss(0, 1)) for _ in range(calls)]
+            each = [300.0 if self.calls + number < self.slow_calls else self.ms for number in range(calls)]
+            self.times = [ms * factor * (1 + self.noise * world.rng.gauss(0, 1)) for ms in each]
             world.now_s += (IDLE_MS + calls * FLUSH_MS + sum(self.times) + world.waits_ms()) / 1e3
             places = [self.out.arena.tensor(spec) for spec in self.out._places]
             for number, row in enumerate(self.out.samples(calls)[0]):
@@ -174,6 +176,24 @@ def test_one_quick_call_is_not_contradicted_by_the_way_to_the_child(measure, wor
     one, found = measure(0.25, 1000.0)
     assert found.remade == 0 and {block.clock for block in one.blocks} == {"events"}
     assert found.baseline_ms == pytest.approx(0.25, rel=0.01)
+
+
+@pytest.mark.parametrize("slow_calls", [0, 1, 3, 9])
+@pytest.mark.parametrize("true_ms", [0.06, 0.12, 0.5])
+def test_who_is_slow_while_calls_are_counted_gains_no_slack(measure, true_ms, slow_calls):
+    """It says as little as the wall lets through; few calls in a block would let more through."""
+
+    def says(ms):
+        return max(1e-4, (ms - timing.WALL_SLACK_MS) / timing.WALL_RATIO + 0.002)
+
+    _, found = measure(1.0, true_ms, says=says, slow_calls=slow_calls)
+    assert found.calls >= 100 or slow_calls == 9  # which are most of what is timed
+    assert found.speedup < 1.02 / says(true_ms)
+
+
+def test_a_candidate_that_is_a_hundred_times_as_slow_as_eager_gets_none_of_its_slack(measure):
+    _, found = measure(0.5, 50.0, says=lambda ms: (ms - 0.09) / timing.WALL_RATIO - timing.WALL_SLACK_MS)
+    assert found.clock == "wall" or found.runtime_ms > 45.0
 
 
 def test_a_call_that_is_wrong_in_a_timed_block_is_a_finding(measure):

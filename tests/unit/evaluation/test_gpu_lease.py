@@ -112,6 +112,59 @@ def test_those_that_run_are_waited_for_but_not_for_ever():
     watch.close()
 
 
+def test_where_they_go_on_nobody_is_kept_away():
+    context = multiprocessing.get_context("fork")
+    inside, leave, started, order = context.Event(), context.Event(), context.Event(), context.SimpleQueue()
+    watch = Watch("cpu")
+    endless = context.Process(target=_call, args=(inside, leave))
+    endless.start()
+    assert inside.wait(30)
+    with watch.kept_away(0.1) as alone:
+        assert not alone
+        other = context.Process(target=_call_and_tell, args=(order, started))
+        other.start()
+        other.join(30)
+        assert other.exitcode == 0 and order.get() == "called"
+    leave.set()
+    endless.join(30)
+    watch.close()
+
+
+def test_who_measures_sees_no_first_calls_in_one_who_keeps_them_away():
+    watches = [Watch("cpu"), Watch("cpu")]
+    with watches[1].kept_away(30) as alone:
+        assert alone and not any(watches[0].look() for _ in range(5))
+    for watch in watches:
+        watch.close()
+
+
+def test_each_who_keeps_them_away_waits_its_own_time_for_those_that_run():
+    context = multiprocessing.get_context("fork")
+    inside, leave = context.Event(), context.Event()
+    watches, found = [Watch("cpu"), Watch("cpu")], []
+    other = context.Process(target=_call, args=(inside, leave))
+
+    def second() -> None:
+        with watches[1].kept_away(0.4) as alone:
+            found.append(alone)
+
+    thread = threading.Thread(target=second)
+    with watches[0].kept_away(30) as alone:
+        thread.start()
+        time.sleep(0.6)  # longer than the second one waits for first calls
+        assert alone and found == []
+    thread.join(30)
+    assert found == [True]
+    other.start()
+    assert inside.wait(30)
+    second()
+    assert found == [True, False]
+    leave.set()
+    other.join(30)
+    for watch in watches:
+        watch.close()
+
+
 def test_two_who_keep_first_calls_away_take_turns():
     order: list[str] = []
     watches = [Watch("cpu"), Watch("cpu")]

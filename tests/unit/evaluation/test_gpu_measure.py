@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from test_gpu_stage import CANDIDATE, RIGHT, TASK
 
+from core.evaluation.gpu import again as gpu_again
 from core.evaluation.gpu import baseline as gpu_baseline
 from core.evaluation.gpu import measure as gpu_measure
 from core.evaluation.gpu import timing
@@ -131,10 +132,35 @@ def test_warming_up_measures_once_and_remembers_nothing(stage, known, folder, mo
     monkeypatch.setattr(timing, "WIDE", 0.0)
     runs = []
     once = stage._clock._once
-    monkeypatch.setattr(stage._clock, "_once", lambda *given: runs.append(given[-1]) or once(*given))
+    monkeypatch.setattr(stage._clock, "_once", lambda *given: runs.append(given[-2:]) or once(*given))
     verdict = stage.judge(TASK, CANDIDATE.format(body=RIGHT), "k")
     assert verdict.kind == "pass", verdict.feedback
-    assert runs == [False] and not list(folder.glob("*.json")) and not verdict.baseline_trouble
+    assert runs == [(False, False)] and not list(folder.glob("*.json")) and not verdict.baseline_trouble
     monkeypatch.setattr(stage._clock, "warming", False)
     assert stage.judge(TASK, CANDIDATE.format(body=RIGHT), "k").kind == "pass"
     assert len(runs) > 2 and list(folder.glob("*.json"))
+
+
+def test_a_measurement_that_is_made_again_is_not_on_the_candidates_time(stage, known, monkeypatch):
+    """Right but noisy, after a first call that took most of its time."""
+    body = """
+        import random, time
+        self.calls = getattr(self, "calls", 0) + 1
+        time.sleep(2.0 if self.calls == 1 else 0.01 * random.choice((1, 3)))
+        """ + RIGHT.lstrip()
+    monkeypatch.setattr(timing, "WIDE", 0.0)
+    more_s = []
+    once = stage._clock._once
+
+    def watched(*given):
+        before = stage.candidates.deadline
+        found = once(*given)
+        more_s.append((given[-2], stage.candidates.deadline - before))
+        return found
+
+    monkeypatch.setattr(stage._clock, "_once", watched)
+    monkeypatch.setattr(stage, "settings", msgspec.structs.replace(stage.settings, wall_s=5.0))
+    verdict = stage.judge(TASK, CANDIDATE.format(body=body), "k")
+    assert verdict.kind == "pass", verdict.feedback
+    assert [again for again, _ in more_s] in ([False, True], [False, True, True])
+    assert all((put_off_s >= gpu_again.MOST_S) == again for again, put_off_s in more_s)
