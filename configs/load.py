@@ -16,8 +16,9 @@ from pydantic import BaseModel, ValidationError
 
 from configs.schema import RunConfig, SftConfig
 from configs.words import faults, shown
+from core import plain_files
 from core.record.files import RecordError
-from core.run_folder import WHAT_TO_DO, read_object
+from core.run_folder import MAX_BYTES, WHAT_TO_DO, read_object
 
 T = TypeVar("T", bound=BaseModel)
 FAULTS_TOLD = 4
@@ -66,6 +67,10 @@ def _some(faults: list[str]) -> str:
 
 
 def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
+    if (found := plain_files.kind(path)) == plain_files.NOTHING:
+        raise ConfigError(f"{path}: there is no such config{_nearby(path)}")
+    if found != plain_files.FILE:
+        raise ConfigError(f"{path}: {found}; name a .toml file")
     if path.resolve() in seen:
         raise ConfigError(f"{path} extends itself: {' -> '.join(str(p.name) for p in (*seen, path))}")
     try:
@@ -73,13 +78,8 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
             resolved = read_object(path)
             _shipped(path, resolved)
             return resolved
-        with path.open("rb") as file:
-            values = tomllib.load(file)
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such config{_nearby(path)}") from None
-    except IsADirectoryError:
-        raise ConfigError(f"{path} is a folder; name a .toml file") from None
-    except RecordError as error:
+        values = tomllib.loads(plain_files.read(path, str(path), MAX_BYTES).decode())
+    except (RecordError, plain_files.NotPlain) as error:
         raise ConfigError(str(error)) from None
     except (ValueError, RecursionError) as error:  # of TOML, of UTF-8, or of a number beyond all bounds
         raise ConfigError(f"{path}: not valid TOML: {_unread(error)}") from None

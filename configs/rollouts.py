@@ -123,7 +123,7 @@ class Weights(Section):
             raise ValueError(f"ports = [{first}, {last}]: wanted 1 <= first <= last <= 65535, or 0, 0")
         if self.transport != "nccl" and (self.host or self.ports != (0, 0)):
             raise ValueError(
-                f"host = {self.host!r} and ports = [{first}, {last}] are for transport = 'nccl', but transport = "
-                f"{self.transport!r}: leave them out, or set that"
+                f"host and ports are for transport = 'nccl', but transport = {self.transport!r}, host = {self.host!r}, "
+                f"ports = [{first}, {last}]: leave them out, or set that"
             )
         return self

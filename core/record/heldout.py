@@ -4,6 +4,7 @@ from pathlib import Path
 
 import msgspec
 
+from core import plain_files
 from core.episodes.heldout_figures import HeldOut
 from core.record.files import RecordError, replace
 
@@ -20,6 +21,8 @@ def load(path: Path) -> HeldOut | None:
     if not path.exists():
         return None
     try:
-        return msgspec.json.decode(path.read_bytes(), type=HeldOut)
+        return msgspec.json.decode(plain_files.read(path, str(path), plain_files.ENDLESS), type=HeldOut)
+    except plain_files.NotPlain as error:
+        raise RecordError(str(error)) from None
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise RecordError(f"{path} is no held-out evaluation: {error}") from error

@@ -183,7 +183,8 @@ def _read_positions(path: Path) -> dict[str, _Position]:
     if not path.exists():
         return {}
     try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, _Position])
+        with files.opened(path) as file:
+            return msgspec.json.decode(file.read(), type=dict[str, _Position])
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise RecordError(
             f"{path} is no position file ({error}); remove it to record the streams again from their start"

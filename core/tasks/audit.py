@@ -87,6 +87,10 @@ def audit_key(source: str, profile: str = "cpu", share: float = 1.0) -> str:
     return digest("audit", str(VERSION), profile, f"{share:g}", source, size=12)
 
 
+MAX_KEPT = 1 << 30
+"""Bytes of a file of audits: of some half a million."""
+
+
 class KeptError(Exception):
     """A file that audits can't be kept in; the text is one line that names it."""
 
@@ -110,6 +114,8 @@ class Kept:
     def _read(self, path: Path) -> None:
         shown = files.shown(path)
         try:
+            if (size := path.stat().st_size) > MAX_KEPT:
+                raise KeptError(f"{shown}: {size:,} bytes; at most {MAX_KEPT:,} are read")
             with path.open("r+b") as file:
                 data = file.read()
                 *lines, rest = data.split(b"\n")
