@@ -198,7 +198,9 @@ def _errors(state: LiveState) -> RenderableType:
     table.add_column(style="red", no_wrap=True, width=min(16, max(len(actor) for _, actor, _ in state.errors)))
     table.add_column(overflow="ellipsis", no_wrap=True, ratio=1)
     for at, actor, text in state.errors:
-        table.add_row(time.strftime("%H:%M:%S", time.localtime(at)), Text(clean(actor)), Text(clean(text)))
+        style = "green" if (at, actor, text) in state.mended else ""
+        clock = time.strftime("%H:%M:%S", time.localtime(at))
+        table.add_row(clock, Text(clean(actor), style), Text(clean(text), style))
     return table
 
 
@@ -333,7 +335,7 @@ class View:
             self._say(f"{clean(event['actor'])} {event['state']} (restarts: {event.get('restarts', 0)})")
         elif list(state.errors) != errors:
             _, actor, text = state.errors[-1]
-            self._say(f"trouble  {clean(actor)}  {clean(text)}")
+            self._say(f"{'mended ' if event.get('mended') else 'trouble'}  {clean(actor)}  {clean(text)}")
         self._note = state.note
 
     def refresh(self, now: float) -> None:

@@ -30,7 +30,7 @@ def check_rest(config: RunConfig, config_path: str) -> None:
     check_learner(config)
     check_cards(config)
     if config.bus.url:
-        from bus.connection import check_url
+        from bus.address import check_url
 
         check_url(config.bus.url)
     for name in ("port", "monitor_port"):

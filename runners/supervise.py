@@ -15,7 +15,7 @@ from runners.actor_process import connect, reach_bus
 from runners.cli import first_cause
 from runners.live import View
 from runners.local import LocalRun
-from runners.logs import told_to, words
+from runners.logs import MENDED, told_to, words
 from runners.watching import Watching
 
 
@@ -29,7 +29,8 @@ async def supervise(config: Any, note: str) -> int:
 
     def trouble(actor: str, event: dict[str, Any]) -> None:
         if event.get("level") in ("warning", "error", "critical"):
-            feed({"type": "error", "actor": actor, "text": words(event), "at": time.time()})
+            mended = event.get("event") in MENDED
+            feed({"type": "error", "actor": actor, "text": words(event), "at": time.time(), "mended": mended})
 
     with view, told_to(partial(trouble, "supervisor")):
 
