@@ -40,6 +40,7 @@ def run_config(config: Any, note: str = "") -> int:
 
     from configs.differences import told
     from core.run_folder import RunFolder
+    from runners import interrupts
     from runners.local import other_than_before, refuse_another_run, refuse_second_supervisor
     from runners.supervise import supervise
 
@@ -55,6 +56,8 @@ def run_config(config: Any, note: str = "") -> int:
         if changes := other_than_before(folder, config):
             print(told(changes), flush=True)
         code = asyncio.run(supervise(config, note))
+        if code == interrupts.INTERRUPTED:
+            interrupts.end_at_next()
         write_report(folder)
         return code
     finally:
