@@ -63,14 +63,17 @@ def opened(path: Path, where: str, most: int = ENDLESS) -> BinaryIO:
 
 def read(path: Path, where: str, most: int) -> bytes:
     """The whole of an ordinary file of at most `most` bytes. Raises NotPlain."""
+    parts, left = [], most + 1
     with opened(path, where, most) as file:
         try:
-            data = file.read(most + 1) or b""
+            while left > 0 and (part := file.read(min(left, 1 << 20))):
+                parts.append(part)
+                left -= len(part)
         except OSError as error:
             raise NotPlain(f"{where}: {unreadable(error)}") from None
-    if len(data) > most:  # it grew, or is one whose size nobody knows before
+    if left <= 0:  # it grew, or is one whose size nobody knows before
         raise NotPlain(f"{where}: more than {most:,} bytes; at most these are read")
-    return data
+    return b"".join(parts)
 
 
 def text(path: Path, where: str, most: int) -> str:

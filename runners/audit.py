@@ -7,9 +7,11 @@ large for a CPU are made smaller first, and the row says how.
 
 import argparse
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runners.pulse import Pulse, lasting
 from runners.tasks import EPILOG, add_choice, read_source
 
 if TYPE_CHECKING:
@@ -52,10 +54,17 @@ def run(args: argparse.Namespace) -> int:
     refused: list[Refused] = []
     tasks = read_source(args, refused)[: args.limit]
     width = max(len(task.task_id) for task in tasks)
-    audits = []
-    with auditor:
+    audits: list[Audit] = []
+    began = time.monotonic()
+
+    def under_way() -> str:
+        now = f"{tasks[len(audits)].task_id} is under way" if len(audits) < len(tasks) else "ending"
+        return f"kernelmill audit: {len(audits)} of {len(tasks)} tasks, {lasting(time.monotonic() - began)}; {now}"
+
+    with auditor, Pulse(under_way) as pulse:
         for task in tasks:
             audits.append(auditor.audit(task))
+            pulse.said()
             print(line(audits[-1], width), file=sys.stderr if args.json else sys.stdout, flush=True)
     if args.json:
         print(as_json(audits, source=args.source, refused=[one.reason for one in refused]))

@@ -83,10 +83,15 @@ async def supervise(config: Any, note: str) -> int:
             feed({"type": "note", "text": f"stopping: {cause or type(cause).__name__}"})
             raise
         finally:
-            for task in background:
+            for task in background[:1]:
                 task.cancel()
-            await asyncio.gather(*background, return_exceptions=True)
-            await run.stop()
+            await asyncio.gather(*background[:1], return_exceptions=True)
+            try:
+                await run.stop()  # which may take minutes: the view goes on
+            finally:
+                for task in background:
+                    task.cancel()
+                await asyncio.gather(*background, return_exceptions=True)
             view.refresh(time.time())
     if run.failed:
         print(f"kernelmill up: {run.failed}", file=sys.stderr)
