@@ -51,6 +51,9 @@ def run(args: argparse.Namespace) -> int:
     if args.keep and not args.keep.exists():
         check_writable(args.keep.absolute().parent, f"--keep {args.keep}")
     auditor = Auditor(args.keep, wall_s=args.wall, memory_mb=args.memory)
+    if auditor.torn:
+        cut = f"{auditor.torn} bytes of an audit that was not written to its end: left out, it is made again"
+        print(f"kernelmill audit: --keep {args.keep} ended in {cut}", file=sys.stderr)
     refused: list[Refused] = []
     tasks = read_source(args, refused)[: args.limit]
     width = max(len(task.task_id) for task in tasks)

@@ -58,9 +58,10 @@ def run(args: argparse.Namespace) -> int:
     _export(folder, trained, config.run.steps)
     _evaluate(folder, str(trained), folder.root / AFTER, config.run.steps)
 
-    from runners.report import build_report
+    from runners.report import build_report, tell_left_out
 
     report = build_report(folder.root)
+    tell_left_out("demo", folder.root)
     figures = summary(folder, config, time.monotonic() - started)
     if args.json:
         import json

@@ -77,10 +77,11 @@ def finished_at(folder: Any) -> int:
 def write_report(folder: Any) -> None:
     """The report of what there is so far."""
     from core.record import reading
-    from runners.report import build_report
+    from runners.report import build_report, tell_left_out
 
     if (folder.record / "steps.jsonl").exists() and any(step.kind == "step" for step in reading.steps(folder.root)):
         try:
             print(f"report: {build_report(folder.root)}")
+            tell_left_out("up", folder.root)
         except OSError as error:  # what ended the run, a full disk say, may keep it from being written
             print(f"no report: {error}; `kernelmill report {folder.root}` makes it later", file=sys.stderr)

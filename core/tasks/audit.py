@@ -104,6 +104,8 @@ class Kept:
             KeptError: what is there is no file of audits, or can't be read or added to. It is left as it was.
         """
         self.path = path
+        self.torn = 0
+        """Bytes of a last audit that was not written to its end: it is made again."""
         self._known: dict[str, Audit] = {}
         found = files.kind(path) if path else files.NOTHING
         if path and found == files.FILE:
@@ -127,6 +129,7 @@ class Kept:
                 if rest[: len(_BEGINS)] != _BEGINS[: len(rest)]:
                     raise KeptError(f"{shown}:{len(lines) + 1}: {_no_audit(rest)}")
                 if rest:  # a kill cut the last line off
+                    self.torn = len(rest)
                     file.truncate(len(data) - len(rest))
         except OSError as error:
             raise KeptError(f"{shown}: can't be read and written ({error.strerror or error})") from None
