@@ -17,6 +17,7 @@ from configs.schema import RunConfig, TaskSource
 from core.clock import Clock
 from core.generation import parity
 from core.generation.lanes import Lanes, PinLost
+from core.weights.filesystem import DamagedWeights
 
 log = structlog.get_logger()
 PROMPTS, COMPLETION_TOKENS = 4, 128
@@ -52,7 +53,9 @@ async def check_parity(
                     dtype=config.model.dtype,
                 )
                 found = await parity.probe(view, prompts, score, max_new_tokens=COMPLETION_TOKENS)
-        except (FileNotFoundError, PinLost) as error:
+        except (FileNotFoundError, PinLost, DamagedWeights) as error:
+            if isinstance(error, DamagedWeights) and str(error) != missing:  # another version comes
+                log.warning("the parity probe can't use a version", why=str(error))
             missing = str(error)
             await asyncio.sleep(_AGAIN_S)
             continue

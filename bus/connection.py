@@ -14,23 +14,26 @@ its consumers drift silently.
 
 import asyncio
 import itertools
+import os
 import secrets
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
-from urllib.parse import urlsplit
 
 import nats.errors
 import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
+from bus.address import check_url, shown
 from bus.broker import BusError, ConnectionLost, Missing, NoConnection, Unreachable
 
 log = structlog.get_logger(__name__)
 
 _GOODBYE_S = 5
 
-_SCHEMES = ("nats", "tls", "ws", "wss")
+_TOLD_AFTER_S = 1.0
+"""A server that has not answered by then is named, and how long it will be tried."""
 
 _OLDEST_SERVER = (2, 11)
 """Markers for expired keys and batched direct reads."""
@@ -52,6 +55,7 @@ class Connection:
         self._inboxes: list[Any] = []
         self._up = asyncio.Event()
         self._away = False
+        self._lost_at = 0.0
         self._closing = False
         self._fatal: BusError | None = None
         self._last_error: Exception | None = None
@@ -68,10 +72,10 @@ class Connection:
         """Connect, trying until `deadline_s`. Raises Unreachable; at once where trying again can't help."""
         check_url(url)
         self = cls()
-        self._url = url
+        self._url = url = shown(given := url)
         connecting = asyncio.create_task(
             self._client.connect(
-                servers=url,
+                servers=given,
                 token=token or None,
                 name=name,
                 error_cb=self._error,
@@ -88,18 +92,19 @@ class Connection:
         )
         refused = asyncio.create_task(self._unauthorized.wait())
         try:
-            await asyncio.wait({connecting, refused}, timeout=deadline_s, return_when=asyncio.FIRST_COMPLETED)
+            await self._first_answer({connecting, refused}, deadline_s)
             if refused.done():
                 which = "the token that was given" if token else "connections without a token"
+                which = "what stands before its @" if "@" in url and not token else which
                 raise Unreachable(
                     f"the nats-server at {url} refuses {which}: set NATS_TOKEN (or bus.token) to the one that it was "
                     f"started with; {name} did not connect"
                 )
             if not connecting.done():
+                error = _one_line(self._last_error) or "none"
                 raise Unreachable(
-                    f"the nats-server at {url} could not be reached within {deadline_s:g} s (last error: "
-                    f"{self._last_error or 'none'}): does one run there, and is NATS_URL (or bus.url) right? "
-                    f"{name} did not connect"
+                    f"the nats-server at {url} could not be reached within {deadline_s:g} s (last error: {error}): "
+                    f"does one run there, and is NATS_URL (or bus.url) right? {name} did not connect"
                 )
             await connecting
         finally:
@@ -113,6 +118,18 @@ class Connection:
         await self.listen(self._inbox + "*", self._answer)
         self._up.set()
         return self
+
+    async def _first_answer(self, answers: set[asyncio.Task], deadline_s: float) -> None:
+        """Until one of them is done, or `deadline_s` is over; a person who waits is told what for."""
+        first_s = min(_TOLD_AFTER_S, deadline_s)
+        done, _ = await asyncio.wait(answers, timeout=first_s, return_when=asyncio.FIRST_COMPLETED)
+        left_s = deadline_s - first_s
+        if done or left_s <= 0:
+            return
+        until = time.strftime("%H:%M:%S", time.localtime(time.time() + left_s))
+        error = _one_line(self._last_error) or "nothing came back"
+        log.warning("bus.trying", url=self._url, error=error, until=until, left_s=round(left_s))
+        await asyncio.wait(answers, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
 
     @property
     def max_message(self) -> int:
@@ -308,6 +325,8 @@ class Connection:
     async def _disconnected(self) -> None:
         # Not asked of `_up`: who asks between the break and this call has seen the break already, and cleared it.
         first, self._away = not self._away, True
+        if first:
+            self._lost_at = asyncio.get_running_loop().time()
         self._up.clear()
         self._wake_all(_Lost())
         if first and not (self._closing or self._client.is_closed):
@@ -317,11 +336,13 @@ class Connection:
         if self._closing:  # nats-py ends a reconnect that it was in when it was closed, and would live on
             await self._client.close()
             return
+        away_s = asyncio.get_running_loop().time() - self._lost_at if self._away else 0.0
         self._away = False
         self.generation += 1
         self._wake_all(_Lost())
         self._up.set()
-        log.info("bus.reconnected", url=self._url, times=self.generation)
+        # As loud as the loss: who was told of that waits for this.
+        log.warning("bus.reconnected", url=self._url, away_s=round(away_s, 1), times=self.generation)
         for callback in self._on_reconnect:
             callback()
 
@@ -331,20 +352,6 @@ class Connection:
             log.error("bus.closed", url=self._url, error=str(self._last_error))
         self._wake_all(self._fatal)
         self._up.set()  # whoever waits for it finds out why
-
-
-def check_url(url: str) -> None:
-    """Raises Unreachable, in a line, for what can't be a server's address."""
-    try:
-        parts = urlsplit(url if "://" in url else f"nats://{url}")
-        usable = parts.scheme in _SCHEMES and bool(parts.hostname) and (parts.port is None or parts.port > 0)
-    except ValueError:  # a port that is none
-        usable = False
-    if not usable:
-        raise Unreachable(
-            f"{url!r} is not the address of a nats-server: set NATS_URL (or bus.url) to nats://HOST:PORT, e.g. "
-            f"nats://broker:4222 (also known: {', '.join(_SCHEMES[1:])})"
-        )
 
 
 class NatsSubscription:
@@ -365,6 +372,13 @@ class NatsSubscription:
         if self._connection._fatal is None and not self._stopped:
             self._stopped = True
             await subscription.unsubscribe()
+
+
+def _one_line(error: Exception | None) -> str:
+    """What a server that is none answers may be long, and a page."""
+    known = isinstance(error, OSError) and (error.errno or 0) > 0
+    text = os.strerror(error.errno) if known else " ".join(str(error or "").split())  # type: ignore[union-attr]
+    return text if len(text) <= 120 else f"{text[:119]}…"
 
 
 def status(message: Msg) -> str:

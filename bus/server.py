@@ -181,7 +181,7 @@ class EmbeddedServer:
                 pass_fds=[self._lock.fileno()],
                 # Its own session: a Ctrl-C in the terminal is the supervisor's to handle, actors still need the broker.
                 start_new_session=True,
-                preexec_fn=_die_with_parent(),
+                preexec_fn=die_with_parent(),
             )
         while not self._ready():
             if self._process.poll() is not None:
@@ -250,8 +250,8 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def _die_with_parent() -> Callable[[], None] | None:
-    """What the child runs before the server: ask for SIGTERM when its parent ends. None where there is no such call."""
+def die_with_parent() -> Callable[[], None] | None:
+    """What a child runs before its program: ask for SIGTERM when its parent ends. None where there is no such call."""
     if not sys.platform.startswith("linux"):
         return None
     libc = ctypes.CDLL(None)

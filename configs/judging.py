@@ -9,7 +9,9 @@ from core.evaluation.settings import MAX_DRAWS, MAX_WALL_S, MIN_WALL_S, identity
 
 
 class Judge(Section):
-    device_class: str = Field(default="cpu", pattern=r"^[a-z0-9_]+$")
+    device_class: str = Field(
+        default="cpu", pattern=r"^[a-z0-9_]+$", json_schema_extra={"wanted": "some of a-z, 0-9 and '_'"}
+    )
     """`cpu`, or the GPU type that judges this run, a part of its name in small letters (`h100`; `gpu` takes any):
     verdicts of other hardware can't reach its rewards."""
     workers: int = Field(default=2, ge=1)

@@ -15,8 +15,10 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 
 from configs.schema import RunConfig, SftConfig
+from configs.words import faults, shown
+from core import plain_files
 from core.record.files import RecordError
-from core.run_folder import WHAT_TO_DO, read_object
+from core.run_folder import MAX_BYTES, WHAT_TO_DO, read_object
 
 T = TypeVar("T", bound=BaseModel)
 FAULTS_TOLD = 4
@@ -55,13 +57,7 @@ def _load(kind: type[T], path: str | Path, overrides: Sequence[str]) -> T:
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        raise ConfigError(f"{path}: {_some([_in_words(one) for one in error.errors()])}") from None
-
-
-def _in_words(error: Any) -> str:
-    where = ".".join(str(part) for part in error["loc"])  # none where several keys do not fit together
-    got = "" if error["type"] in ("missing", "value_error") else f", got {error['input']!r}"
-    return f"{f'{where}: ' if where else ''}{error['msg'].removeprefix('Value error, ')}{got}"
+        raise ConfigError(f"{path}: {_some(faults(kind, error.errors()))}") from None
 
 
 def _some(faults: list[str]) -> str:
@@ -71,6 +67,10 @@ def _some(faults: list[str]) -> str:
 
 
 def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
+    if (found := plain_files.kind(path)) == plain_files.NOTHING:
+        raise ConfigError(f"{path}: there is no such config{_nearby(path)}")
+    if found != plain_files.FILE:
+        raise ConfigError(f"{path}: {found}; name a .toml file")
     if path.resolve() in seen:
         raise ConfigError(f"{path} extends itself: {' -> '.join(str(p.name) for p in (*seen, path))}")
     try:
@@ -78,16 +78,11 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
             resolved = read_object(path)
             _shipped(path, resolved)
             return resolved
-        with path.open("rb") as file:
-            values = tomllib.load(file)
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such config{_nearby(path)}") from None
-    except IsADirectoryError:
-        raise ConfigError(f"{path} is a folder; name a .toml file") from None
-    except RecordError as error:
+        values = tomllib.loads(plain_files.read(path, str(path), MAX_BYTES).decode())
+    except (RecordError, plain_files.NotPlain) as error:
         raise ConfigError(str(error)) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not valid TOML: {error}") from None
+    except (ValueError, RecursionError) as error:  # of TOML, of UTF-8, or of a number beyond all bounds
+        raise ConfigError(f"{path}: not valid TOML: {_unread(error)}") from None
     _shipped(path, values)
     base = values.pop("extends", None)
     if base is None:
@@ -95,6 +90,14 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     if not isinstance(base, str):
         raise ConfigError(f"{path}: extends must name one file, got {base!r}")
     return _merge(_read(path.parent / base, (*seen, path.resolve())), values)
+
+
+def _unread(error: ValueError | RecursionError) -> str:
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if isinstance(error, UnicodeDecodeError):
+        return f"it is not UTF-8 text (byte {error.start})"
+    return str(error) if isinstance(error, tomllib.TOMLDecodeError) else "it holds a number of too many digits"
 
 
 def _shipped(path: Path, values: dict[str, Any]) -> None:
@@ -137,6 +140,8 @@ def _override(values: dict[str, Any], text: str) -> None:
         value = tomllib.loads(f"v = {raw}")["v"]
     except tomllib.TOMLDecodeError:
         value = raw.strip()
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"override {shown(text)}: {name} can't be read: {_unread(error)}") from None
     place = values
     *sections, key = name.split(".")
     for section in sections:
@@ -165,10 +170,17 @@ def _unknown(kind: type[BaseModel], values: dict[str, Any], prefix: str) -> Iter
         if isinstance(inner, type) and issubclass(inner, BaseModel) and isinstance(value, dict):
             yield from _unknown(inner, value, f"{prefix}{key}.")
         elif isinstance(value, list):
-            element = next((a for a in get_args(inner) if isinstance(a, type) and issubclass(a, BaseModel)), None)
+            element = _element(inner)
             for i, item in enumerate(value):
                 if element is not None and isinstance(item, dict):
                     yield from _unknown(element, item, f"{prefix}{key}[{i}].")
+
+
+def _element(annotation: Any) -> type[BaseModel] | None:
+    """The section that the list of a field is made of: TaskSource of `tuple[TaskSource, ...] | None`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := _element(part)) is not None), None)
 
 
 def _all_keys(kind: type[BaseModel], prefix: str = "") -> list[str]:

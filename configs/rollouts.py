@@ -122,5 +122,8 @@ class Weights(Section):
         if not (0 < first <= last <= 65535) and self.ports != (0, 0):
             raise ValueError(f"ports = [{first}, {last}]: wanted 1 <= first <= last <= 65535, or 0, 0")
         if self.transport != "nccl" and (self.host or self.ports != (0, 0)):
-            raise ValueError(f"host and ports are for transport = 'nccl', but transport = {self.transport!r}")
+            raise ValueError(
+                f"host and ports are for transport = 'nccl', but transport = {self.transport!r}, host = {self.host!r}, "
+                f"ports = [{first}, {last}]: leave them out, or set that"
+            )
         return self

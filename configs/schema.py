@@ -21,7 +21,11 @@ _HOME = Path(__file__).resolve().parents[1]
 
 
 class Run(Section):
-    name: str = Field(default="run", pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")
+    name: str = Field(
+        default="run",
+        pattern=r"^[a-z0-9][a-z0-9-]{0,40}$",
+        json_schema_extra={"wanted": "1 to 41 of a-z, 0-9 and '-', the first no '-'"},
+    )
     """Names the run's folder and prefixes its streams; lower-case letters, digits and '-'."""
     folder: str = "runs"
     """Where run folders are made; this run's is folder/name."""

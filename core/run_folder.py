@@ -16,8 +16,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+from core import plain_files
 from core.record.files import RecordError
 
+MAX_BYTES = 4 << 20
+"""Of a config."""
 WHAT_TO_DO = "put it back from a copy, or remove it: `kernelmill up` with the run's recipe writes it anew"
 
 
@@ -85,7 +88,11 @@ def read_object(path: str | Path) -> dict[str, Any]:
     """The JSON object in a config's file, whosever it is; errors as above."""
     mend = f"; {WHAT_TO_DO}" if Path(path).name == "config.json" else ""
     try:
-        found = json.loads(Path(path).read_text())
+        found = json.loads(plain_files.read(Path(path), str(path), MAX_BYTES))
+    except plain_files.NotPlain as error:
+        if not Path(path).exists():
+            raise FileNotFoundError(path) from None
+        raise RecordError(f"{error}{mend}") from None
     except (ValueError, RecursionError) as error:  # ValueError: of JSON or UTF-8
         raise RecordError(f"{path}: not valid JSON: {error}{mend}") from None
     if not isinstance(found, dict):

@@ -25,6 +25,7 @@ ORPHAN_S = 3.0
 
 def run_actor(args: argparse.Namespace) -> int:
     """The whole life of this process."""
+    from bus.address import check_url
     from configs.cards import numbered_by
     from configs.load import load
     from core.run_folder import RunFolder
@@ -42,6 +43,7 @@ def run_actor(args: argparse.Namespace) -> int:
     # Absolute: an actor tells others of folders in it, and who reads that may have been started from elsewhere.
     folder = RunFolder(Path(args.run_folder or Path(config.run.folder) / config.run.name).absolute())
     url, token = reach_bus(config, folder)
+    check_url(url)  # now: some actors import torch first
     folder.root.mkdir(parents=True, exist_ok=True)
     name = args.name or f"{args.actor}-{os.uname().nodename}-{os.getpid()}"
     _die_with_parent(its_broker=not config.bus.url)

@@ -7,9 +7,11 @@ large for a CPU are made smaller first, and the row says how.
 
 import argparse
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runners.pulse import Pulse, lasting
 from runners.tasks import EPILOG, add_choice, read_source
 
 if TYPE_CHECKING:
@@ -49,13 +51,23 @@ def run(args: argparse.Namespace) -> int:
     if args.keep and not args.keep.exists():
         check_writable(args.keep.absolute().parent, f"--keep {args.keep}")
     auditor = Auditor(args.keep, wall_s=args.wall, memory_mb=args.memory)
+    if auditor.torn:
+        cut = f"{auditor.torn} bytes of an audit that was not written to its end: left out, it is made again"
+        print(f"kernelmill audit: --keep {args.keep} ended in {cut}", file=sys.stderr)
     refused: list[Refused] = []
     tasks = read_source(args, refused)[: args.limit]
     width = max(len(task.task_id) for task in tasks)
-    audits = []
-    with auditor:
+    audits: list[Audit] = []
+    began = time.monotonic()
+
+    def under_way() -> str:
+        now = f"{tasks[len(audits)].task_id} is under way" if len(audits) < len(tasks) else "ending"
+        return f"kernelmill audit: {len(audits)} of {len(tasks)} tasks, {lasting(time.monotonic() - began)}; {now}"
+
+    with auditor, Pulse(under_way) as pulse:
         for task in tasks:
             audits.append(auditor.audit(task))
+            pulse.said()
             print(line(audits[-1], width), file=sys.stderr if args.json else sys.stdout, flush=True)
     if args.json:
         print(as_json(audits, source=args.source, refused=[one.reason for one in refused]))

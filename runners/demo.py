@@ -58,9 +58,10 @@ def run(args: argparse.Namespace) -> int:
     _export(folder, trained, config.run.steps)
     _evaluate(folder, str(trained), folder.root / AFTER, config.run.steps)
 
-    from runners.report import build_report
+    from runners.report import build_report, tell_left_out
 
     report = build_report(folder.root)
+    tell_left_out("demo", folder.root)
     figures = summary(folder, config, time.monotonic() - started)
     if args.json:
         import json
@@ -76,15 +77,25 @@ def _say(text: str) -> None:
 
 def _evaluate(folder: Any, model: str, out: Path, version: int = 0) -> None:
     """In a process of its own, so that its memory is free again when the run starts."""
+    import signal
     import subprocess
 
+    from bus.server import die_with_parent
     from core.record.heldout import load
+    from runners import interrupts
 
     words = ["-m", "runners.cli", "evaluate", "--config", str(folder.config), "--model", model, "--out", str(out)]
     words += ["--version", str(version)]
-    done = subprocess.run([sys.executable, *words], stdout=subprocess.DEVNULL)
-    if done.returncode:
-        raise SystemExit(done.returncode)
+    # Away from this terminal's Ctrl-C, which is handed on once, and so that it ends with this process.
+    child = subprocess.Popen(
+        [sys.executable, *words], stdout=subprocess.DEVNULL, start_new_session=True, preexec_fn=die_with_parent()
+    )
+    with interrupts.stop_or_end("demo", lambda: child.send_signal(signal.SIGINT)):
+        code = child.wait()
+    if code < 0:  # before it had words of its own
+        print("kernelmill demo: interrupted", file=sys.stderr)
+    if code:
+        raise SystemExit(interrupts.INTERRUPTED if code < 0 else code)
     figures = load(out).figures
     names = {"correct at turn 1": "correct/by_turn_1", "by turn 2": "correct/by_turn_2", "reward": "reward/mean"}
     print(", ".join(f"{words} {figures[name]:.3f}" for words, name in names.items() if name in figures), flush=True)

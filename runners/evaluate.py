@@ -9,11 +9,15 @@ seed sample the same way, so two policies compare on equal terms:
 """
 
 import argparse
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runners.pulse import Pulse, lasting
+
 if TYPE_CHECKING:
     from configs.schema import RunConfig
+    from core.episodes.episode import Episode
     from core.episodes.heldout_figures import HeldOut
     from core.tasks.task import Task
 
@@ -64,16 +68,50 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(str(error)) from None
     tasks = tasks_of(config, "heldout")
     tell_left_out([source.model_dump() for source in config.tasks.heldout])
-    heldout = interrupts.run(
-        "evaluate",
-        measure(config, tasks[: args.tasks], samples_per_task=args.samples, seed=args.seed, step=args.version),
-        "the engine and the judge's workers",
-    )
+    chosen = tasks[: args.tasks]
+    progress = Progress(len(chosen) * args.samples)
+    with Pulse(progress.line):
+        heldout = interrupts.run(
+            "evaluate",
+            measure(
+                config, chosen, samples_per_task=args.samples, seed=args.seed, step=args.version, progress=progress
+            ),
+            "the engine and the judge's workers",
+        )
     for name, value in heldout.figures.items():
         print(f"{name:32} {value:.4g}")
     if args.out:
         save(heldout, args.out)
     return 0
+
+
+class Progress:
+    """How far an evaluation is, in a line."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._done = self._correct = 0
+        self._started = time.monotonic()
+        self._begun = 0.0
+
+    def begin(self) -> None:
+        """The engine and the judge are there."""
+        self._begun = time.monotonic()
+
+    def ended(self, episode: "Episode") -> None:
+        self._done += 1
+        self._correct += any(turn.verdict is not None and turn.verdict.correct for turn in episode.turns)
+
+    def line(self) -> str:
+        now = time.monotonic()
+        if not self._begun:
+            return f"kernelmill evaluate: starting the engine and the judge, for {lasting(now - self._started)}"
+        ran_s = now - self._begun
+        left = f", about {lasting(ran_s / self._done * (self._total - self._done))} left" if self._done else ""
+        return (
+            f"kernelmill evaluate: {self._done} of {self._total} episodes, {self._correct} of them correct, "
+            f"{lasting(ran_s)}{left}"
+        )
 
 
 async def measure(
@@ -83,6 +121,7 @@ async def measure(
     samples_per_task: int = 1,
     seed: int = 0,
     step: int | None = None,
+    progress: "Progress | None" = None,
 ) -> "HeldOut":
     """Evaluate the policy in `config.model.path` with an engine and judges of this process's own, on the cards of a
     run's first generator and first evaluator."""
@@ -130,6 +169,8 @@ async def measure(
 
     try:
         await asyncio.gather(pool.start(), engine.start())
+        if progress:
+            progress.begin()
         return await evaluate(
             tasks,
             engine=engine,
@@ -145,6 +186,7 @@ async def measure(
             seed=seed,
             step=step,
             episodes_in_flight=config.rollout.batch_rows,
+            ended=progress.ended if progress else lambda _: None,
         )
     finally:
         try:

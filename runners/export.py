@@ -5,8 +5,11 @@ out of it, in the type that the policy is served in, beside the config and the t
 """
 
 import argparse
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from runners.pulse import Pulse, lasting
 
 if TYPE_CHECKING:
     from core.run_folder import RunFolder
@@ -72,7 +75,9 @@ def _export(args: argparse.Namespace, folder: "RunFolder", chosen: Path) -> Path
 
     from core.checkpoints.export import export_huggingface
 
-    return export_huggingface(chosen, out, model=model)
+    began = time.monotonic()
+    with Pulse(lambda: f"kernelmill export: {chosen.name} is checked and written, {lasting(time.monotonic() - began)}"):
+        return export_huggingface(chosen, out, model=model)
 
 
 def _another(chosen: Path, found: list[Path]) -> str:

@@ -16,6 +16,8 @@ from runners.usage import not_negative
 
 POLL_S = 0.5
 LEDGER_EVERY_S = 10.0
+RECORD = "record"
+"""Who tells what of the record is left out."""
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -34,11 +36,12 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 class Follower:
-    """New whole lines of a growing file, as parsed JSON; lines that are no JSON objects are passed over."""
+    """New whole lines of a growing file, as parsed JSON. Lines that are no JSON objects are passed over and counted."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.at = 0
+        self.passed_over = 0
 
     def new(self) -> Iterator[dict[str, Any]]:
         from core.record import files
@@ -47,10 +50,33 @@ class Follower:
             self.at = end
             try:
                 value = json.loads(line)
-            except ValueError:
-                continue
+            except (ValueError, RecursionError):
+                value = None
             if isinstance(value, dict):
                 yield value
+            else:
+                self.passed_over += 1
+
+
+class Gaps:
+    """What a reader of the record leaves out, each thing told once."""
+
+    def __init__(self, folder: Path, followers: list[Follower]) -> None:
+        self._folder, self._followers = folder, followers
+        self._told: dict[Path, int] = {}
+        self._begun = False
+
+    def new(self) -> Iterator[str]:
+        from core.record import cuts
+
+        if not self._begun:
+            self._begun = True
+            yield from cuts.left_out(self._folder)
+        for one in self._followers:
+            if (more := one.passed_over - self._told.get(one.path, 0)) > 0:
+                self._told[one.path] = one.passed_over
+                lines = "1 line that is no record is" if more == 1 else f"{more} lines that are no records are"
+                yield f"record/{one.path.name}: {lines} left out"
 
 
 def run_tail(args: argparse.Namespace) -> int:
@@ -58,7 +84,7 @@ def run_tail(args: argparse.Namespace) -> int:
     if folder is None:
         return 2
     followers = [Follower(folder / "record" / name) for name in ("facts.jsonl", "steps.jsonl")]
-    wanted = set(args.kind or ())
+    wanted, gaps = set(args.kind or ()), Gaps(folder, followers)
     first = True
     while True:
         rows = sorted((row for follower in followers for row in follower.new()), key=lambda row: row.get("at") or 0.0)
@@ -66,6 +92,8 @@ def run_tail(args: argparse.Namespace) -> int:
         for row in kept[-args.lines :] if first and args.lines else [] if first else kept:
             print(line_of(row), flush=True)
         first = False
+        for line in gaps.new():
+            print(f"kernelmill tail: {folder}: {line}", file=sys.stderr, flush=True)
         if args.no_follow or any(is_end(row) for row in rows):
             return 0
         time.sleep(POLL_S)
@@ -136,7 +164,10 @@ def run_top(args: argparse.Namespace) -> int:
     state, source = LiveState(), events_of(folder)
     if args.once:
         for event in source():
-            state.feed(event)
+            if event.get("actor") == RECORD:  # whole: the picture may be too narrow
+                print(f"kernelmill top: {folder}: {event['text']}", file=sys.stderr)
+            else:
+                state.feed(event)
         state.feed({"type": "ledger", **reading.ledger(folder).as_dict()})
         Console().print(render(state, time.time()))
         return 0
@@ -161,6 +192,7 @@ def events_of(folder: Path) -> Callable[[], Iterator[dict[str, Any]]]:
     """A function that yields, at each call, the events (`runners.live_state`) that the folder has gained."""
     record = [Follower(folder / "record" / name) for name in ("facts.jsonl", "steps.jsonl")]
     gauges = Follower(folder / "record" / "metrics.jsonl")
+    gaps = Gaps(folder, [*record, gauges])
     logs: dict[Path, Follower] = {}
     begun = False
 
@@ -176,6 +208,8 @@ def events_of(folder: Path) -> Callable[[], Iterator[dict[str, Any]]]:
             version = int(values.pop("version", -1))
             yield {"type": "beat", "actor": str(row.get("actor")), "at": row.get("at", 0.0), "version": version,
                    "gauges": values}  # fmt: skip
+        for line in gaps.new():
+            yield {"type": "error", "actor": RECORD, "text": line, "at": time.time()}
         for path in sorted((folder / "logs").glob("*.jsonl")):
             for entry in logs.setdefault(path, Follower(path)).new():
                 if (event := error_of(entry, path.stem)) is not None:

@@ -1,4 +1,4 @@
-"""Ctrl-C in a command that runs an event loop: said at once in one line, stopped in order, ended now by a second one.
+"""Ctrl-C in a command that works for long: said at once in one line, stopped in order, ended now by a second one.
 
 Threads that load a model or import torch can't be cancelled, and an interpreter that ends in order waits for them, for
 minutes, or shows their traces. So when what was started has been stopped, or had its time, the process ends as it is.
@@ -6,11 +6,12 @@ What it started dies with it: judges' workers and the engine's processes watch f
 """
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, NoReturn
 
 STOPS_S = 10.0
@@ -55,6 +56,49 @@ def run(command: str, main: "Coroutine[Any, Any, Any]", stopping: str) -> Any:
 def end_at_next() -> None:
     """The next Ctrl-C ends the process as it is."""
     signal.signal(signal.SIGINT, lambda *_: end())
+
+
+@contextlib.contextmanager
+def stop_or_end(command: str, stop: Callable[[], None]) -> Iterator[None]:
+    """While this lasts the first Ctrl-C, or SIGTERM, calls `stop`, which says so and lets all end in order; the second
+    ends this process and all that it started at once. Of the main thread, between whose instructions
+    `stop` runs."""
+    import psutil  # noqa: F401  before it is needed at once
+
+    asked = False
+
+    def handle(*_: object) -> None:
+        nonlocal asked
+        if asked:
+            end_everything(f"kernelmill {command}: ended at once")
+        asked = True
+        stop()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def end_everything(line: str) -> NoReturn:
+    """This process and all that it started end as they are. What is started meanwhile is found too: who stands still
+    starts nothing more."""
+    import psutil
+
+    say(line)
+    standing: dict[int, psutil.Process] = {}
+    with contextlib.suppress(psutil.Error):
+        while new := [one for one in psutil.Process().children(recursive=True) if one.pid not in standing]:
+            for one in new:
+                standing[one.pid] = one
+                with contextlib.suppress(psutil.Error):
+                    one.suspend()
+    for one in standing.values():
+        with contextlib.suppress(psutil.Error):  # of another user in a sandbox: it dies with its parent
+            one.kill()
+    end()
 
 
 def say(line: str) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from core import plain_files
 from runners import judge_options
 from runners.usage import UsageError
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from core.evaluation.verdict import Verdict
 
 EXIT = {"pass": 0, "fail": 1, "infra": 2, "unsupported": 3}
+MAX_SOURCE = 1 << 20
+"""Bytes of a task or a candidate."""
 TOLD_AFTER_S = 5.0
 """What takes longer is named on stderr."""
 
@@ -50,10 +53,9 @@ def run(args: argparse.Namespace) -> int:
     texts = []
     for name, path in (("--task", args.task), ("--candidate", args.candidate)):
         try:
-            texts.append(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-            raise UsageError(f"{name} {path}: {reason}") from None
+            texts.append(plain_files.text(path, f"{name} {path}", MAX_SOURCE))
+        except plain_files.NotPlain as error:
+            raise UsageError(str(error)) from None
     from core.identity import candidate_key
     from core.tasks.task import Task
 

@@ -24,17 +24,17 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def run(args: argparse.Namespace) -> int:
-    from core.record import reading
+    from core.record import cuts, reading
     from core.record.files import RecordError
 
     try:
         folder = reading.run_folder(args.run_folder)
-        ledger, torn = reading.ledger(folder), reading.torn(folder)
+        ledger, left_out = reading.ledger(folder), cuts.left_out(folder)
     except RecordError as error:
         print(f"kernelmill ledger: {error}", file=sys.stderr)
         return 2
     if args.json:
-        print(json.dumps(ledger.as_dict(), indent=2))
+        print(json.dumps({**ledger.as_dict(), "left_out": left_out}, indent=2))
     else:
         print(f"groups    {ledger.groups.line()}")
         print(f"episodes  {ledger.episodes.line()}")
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
             print(f"problem   {problem}")
         if len(ledger.problems) > SHOWN:
             print(f"          … and {len(ledger.problems) - SHOWN} more; all with --json")
-        for name, size in torn.items():
-            print(f"torn      record/{name} ends in {size} bytes of a record that was not written to its end; left out")
+        for line in left_out:
+            print(f"cut off   {line}")
         print("balanced" if ledger.balanced else "NOT balanced")
     return 0 if ledger.balanced else 1

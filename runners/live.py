@@ -1,6 +1,7 @@
 """The terminal view: `render(state, now)` is a pure picture of a `LiveState`; `View` shows it.
 
-On a terminal the picture is redrawn in place; elsewhere (a log file, CI) each step is one line, and so is each error.
+On a terminal the picture is redrawn in place; elsewhere (a log file, CI) each step is one line, and so is each error;
+where nothing happened for half a minute, a line tells what is under way.
 """
 
 import time
@@ -16,6 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from runners.live_state import ActorState, LiveState
+from runners.pulse import EVERY_S
+from runners.pulse import lasting as duration
 
 BARS = "▁▂▃▄▅▆▇█"
 WIDE = 110
@@ -198,7 +201,9 @@ def _errors(state: LiveState) -> RenderableType:
     table.add_column(style="red", no_wrap=True, width=min(16, max(len(actor) for _, actor, _ in state.errors)))
     table.add_column(overflow="ellipsis", no_wrap=True, ratio=1)
     for at, actor, text in state.errors:
-        table.add_row(time.strftime("%H:%M:%S", time.localtime(at)), Text(clean(actor)), Text(clean(text)))
+        style = "green" if (at, actor, text) in state.mended else ""
+        clock = time.strftime("%H:%M:%S", time.localtime(at))
+        table.add_row(clock, Text(clean(actor), style), Text(clean(text), style))
     return table
 
 
@@ -227,6 +232,23 @@ def plain_line(state: LiveState, now: float) -> str:
     if (left := state.left_s(now)) is not None and not state.finished:
         parts.append(f"{duration(left)} left")
     return "  ".join(parts)
+
+
+def quiet_line(state: LiveState, now: float) -> str:
+    """What is under way, for who has heard nothing for a while."""
+    if state.note.startswith(("stopping", "finished")):
+        return clean(f"still {state.note}")
+    parts = [f"step {state.done}/{state.steps_total or '?'}, {'next' if state.steps else 'first'} one under way"]
+    if (left := state.left_s(now)) is not None and not state.finished:
+        parts.append(f"{duration(left)} left")
+    if queues := ", ".join(f"{name} {count}" for name, count in state.waiting().items()):
+        parts.append(f"waiting: {queues}")
+    for rate, unit in ((state.verdicts.per_s(now), "kernels/s"), (state.tokens.per_s(now), "tokens/s")):
+        if rate is not None:
+            parts.append(f"{number(rate)} {unit}")
+    if missing := [name for name, one in state.actors.items() if one.health(now, state.dead_after_s) != "ok"]:
+        parts.append(f"not at work: {', '.join(sorted(missing))}")
+    return clean("  ".join(parts))
 
 
 def heldout_line(state: LiveState) -> str:
@@ -266,16 +288,6 @@ def sparkline(values: Iterable[float], width: int) -> str:
     return "".join(BARS[round((value - low) / span * (len(BARS) - 1))] for value in series)
 
 
-def duration(seconds: float) -> str:
-    """`48 s`, `5 min 10 s`, `2 h 05 min`"""
-    whole = round(max(0.0, seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-
-
 def number(value: float) -> str:
     """Three figures are enough to watch: `0.42`, `6.1`, `310`, `3.1k`, `2.4M`."""
     for scale, letter in ((1e6, "M"), (1e3, "k")):
@@ -302,6 +314,7 @@ class View:
         self.state = state or LiveState()
         self._live = Live(console=self.console, auto_refresh=False) if self.console.is_terminal else None
         self._note = ""
+        self._now = self._said_at = 0.0
 
     def __enter__(self) -> "View":
         if self._live is not None:
@@ -315,6 +328,7 @@ class View:
     def feed(self, event: Mapping[str, Any], now: float) -> None:
         """Take an event in; without a terminal, print the line that it is worth, once in the life of a run."""
         state, errors = self.state, list(self.state.errors)
+        self._now = now
         state.feed(event)
         if self._live is not None:
             return
@@ -333,12 +347,17 @@ class View:
             self._say(f"{clean(event['actor'])} {event['state']} (restarts: {event.get('restarts', 0)})")
         elif list(state.errors) != errors:
             _, actor, text = state.errors[-1]
-            self._say(f"trouble  {clean(actor)}  {clean(text)}")
+            self._say(f"{'mended ' if event.get('mended') else 'trouble'}  {clean(actor)}  {clean(text)}")
         self._note = state.note
 
     def refresh(self, now: float) -> None:
         if self._live is not None:
             self._live.update(render(self.state, now), refresh=True)
+            return
+        self._now, self._said_at = now, self._said_at or now
+        if now - self._said_at >= EVERY_S:
+            self._say(quiet_line(self.state, now))
 
     def _say(self, line: str) -> None:
+        self._said_at = self._now
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)

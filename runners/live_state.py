@@ -6,7 +6,7 @@ Messages of the bus are events as they are (`msgspec.to_builtins`): `step`, `fac
     {"type": "actor", "actor": str, "kind": str, "state": "starting|running|restarting|stopped|failed", "restarts": int}
     {"type": "queues", "requests": int, "evaluations": int, "episodes": int}
     {"type": "ledger", **Ledger.as_dict()}
-    {"type": "error", "actor": str, "text": str, "at": s}
+    {"type": "error", "actor": str, "text": str, "at": s, "mended": bool}       mended: a trouble's end
     {"type": "note", "text": str}           what the run is doing besides training; "" when nothing
 
 Unknown types and fields are passed over. Times are seconds since the epoch.
@@ -94,6 +94,8 @@ class LiveState:
     ledger: dict[str, Any] = field(default_factory=dict)
     errors: deque[tuple[float, str, str]] = field(default_factory=lambda: deque(maxlen=ERRORS_KEPT))
     """(at, actor, text)"""
+    mended: deque[tuple[float, str, str]] = field(default_factory=lambda: deque(maxlen=ERRORS_KEPT))
+    """Those of `errors` that tell the end of a trouble."""
     heldout: list[tuple[int, dict[str, float]]] = field(default_factory=list)
     """(version, figures) of the evaluations beside training, in order."""
     tokens: Rate = field(default_factory=Rate)
@@ -198,7 +200,10 @@ class LiveState:
         self.ledger = dict(event)
 
     def _on_error(self, event: Mapping[str, Any]) -> None:
-        self.errors.append((event.get("at", 0.0), event.get("actor", ""), event.get("text", "")))
+        told = (event.get("at", 0.0), event.get("actor", ""), event.get("text", ""))
+        self.errors.append(told)
+        if event.get("mended"):
+            self.mended.append(told)
 
     def _on_note(self, event: Mapping[str, Any]) -> None:
         self.note = event.get("text", "")

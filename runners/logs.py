@@ -7,18 +7,22 @@ import contextlib
 import logging
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 import structlog
 
 WORDS = {
     "bus.disconnected": "lost the connection to the broker at {url}; trying until it is back",
+    "bus.trying": "the broker at {url} does not answer yet ({error}); trying until {until}",
+    "bus.reconnected": "the broker at {url} is back after {away_s} s",
     "bus.closed": "the broker at {url} closed the connection for good: {error}",
     "bus.error": "trouble on the connection to the broker: {error}",
     "bus.unclean_close": "left the broker without a goodbye: {error}",
 }
 """What the bus logs by a name, for people."""
+MENDED = {"bus.reconnected"}
+"""Those that tell the end of a trouble."""
 
 
 def configure(**context: object) -> None:
@@ -29,6 +33,7 @@ def configure(**context: object) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
+            _said,
             structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
@@ -36,6 +41,13 @@ def configure(**context: object) -> None:
         cache_logger_on_first_use=True,
     )
     structlog.contextvars.bind_contextvars(**context)
+
+
+def _said(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """A line that has a name has its sentence beside it, for who reads the log itself."""
+    if event.get("event") in WORDS:
+        event["said"] = words(event)
+    return event
 
 
 def words(event: Mapping[str, Any]) -> str:

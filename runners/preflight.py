@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from configs.schema import RunConfig
+from core import plain_files
 from runners.usage import UsageError
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def check_rest(config: RunConfig, config_path: str) -> None:
     check_learner(config)
     check_cards(config)
     if config.bus.url:
-        from bus.connection import check_url
+        from bus.address import check_url
 
         check_url(config.bus.url)
     for name in ("port", "monitor_port"):
@@ -62,6 +63,12 @@ def check_model(config: RunConfig, config_path: str) -> None:
 
 def check_model_folder(path: Path, setting: str) -> None:
     """The files that a policy's folder must have; `setting` is what named it."""
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        if (found := plain_files.kind(path / name)) not in (plain_files.FILE, plain_files.NOTHING):
+            raise UsageError(f"{setting}: {path / name}: {found}, wanted a file")
+    for file in path.glob("*.safetensors"):
+        if (found := plain_files.kind(file)) != plain_files.FILE:
+            raise UsageError(f"{setting}: {file}: {found}, wanted a file")
     missing = [name for name in ("config.json", "tokenizer.json") if not (path / name).exists()]
     if missing:
         hint = ""

@@ -6,8 +6,11 @@ kernelmill sft --config configs/demo-sft.toml steps=200 data.count=5000 out=poli
 
 import argparse
 import sys
+import time
 from pathlib import Path
 from typing import Any
+
+from runners.pulse import Pulse, lasting
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[Any]") -> None:
@@ -83,7 +86,16 @@ def _make(config: Any, compile_model: bool) -> dict[str, Any]:
         feedback=data.feedback,
         data_path=data.path if data.kind == "jsonl" else "",
     )
-    return make_policy(recipe, report=lambda line: print(line, file=sys.stderr, flush=True))
+    began, last = time.monotonic(), "reading the model and making examples"
+
+    def report(line: str) -> None:
+        nonlocal last
+        last = line
+        pulse.said()
+        print(line, file=sys.stderr, flush=True)
+
+    with Pulse(lambda: f"kernelmill sft: {lasting(time.monotonic() - began)}; last: {last}") as pulse:
+        return make_policy(recipe, report=report)
 
 
 def _check_memory(architecture: Any, device: str) -> None:

@@ -1,7 +1,6 @@
 """One run in the foreground: supervised, watched and drawn until it ends or somebody asks."""
 
 import asyncio
-import signal
 import sys
 import time
 from collections.abc import Mapping
@@ -11,27 +10,38 @@ from typing import Any
 from bus.broker import Unreachable
 from bus.run_bus import RunBus
 from core.run_folder import RunFolder
+from runners import interrupts
 from runners.actor_process import connect, reach_bus
 from runners.cli import first_cause
 from runners.live import View
 from runners.local import LocalRun
-from runners.logs import told_to, words
+from runners.logs import MENDED, told_to, words
 from runners.watching import Watching
+
+STOPPING = "stopping, Ctrl-C again ends it at once"
 
 
 async def supervise(config: Any, note: str) -> int:
     """0 when the run finished, 1 when it was given up, 130 when it was interrupted."""
     interrupted = asyncio.Event()
     view = View()
+    loop = asyncio.get_running_loop()
 
     def feed(event: Mapping[str, Any]) -> None:
         view.feed(event, time.time())
 
+    def stop() -> None:
+        feed({"type": "note", "text": STOPPING})
+        interrupted.set()
+
     def trouble(actor: str, event: dict[str, Any]) -> None:
         if event.get("level") in ("warning", "error", "critical"):
-            feed({"type": "error", "actor": actor, "text": words(event), "at": time.time()})
+            mended = event.get("event") in MENDED
+            feed({"type": "error", "actor": actor, "text": words(event), "at": time.time(), "mended": mended})
 
-    with view, told_to(partial(trouble, "supervisor")):
+    # Signals are the process's, not the loop's: one that is busy would let the second Ctrl-C wait.
+    signals = interrupts.stop_or_end("up", lambda: loop.call_soon_threadsafe(stop))
+    with view, told_to(partial(trouble, "supervisor")), signals:
 
         def on_line(actor: str, event: dict[str, Any]) -> None:
             if event.get("event") == "died" or str(event.get("event", "")).startswith("died ("):
@@ -44,9 +54,6 @@ async def supervise(config: Any, note: str) -> int:
             return next((child.restarts for child in run.children if child.name == actor), 0)
 
         run.prepare()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, interrupted.set)
         feed(
             {
                 "type": "run",
@@ -76,10 +83,15 @@ async def supervise(config: Any, note: str) -> int:
             feed({"type": "note", "text": f"stopping: {cause or type(cause).__name__}"})
             raise
         finally:
-            for task in background:
+            for task in background[:1]:
                 task.cancel()
-            await asyncio.gather(*background, return_exceptions=True)
-            await run.stop()
+            await asyncio.gather(*background[:1], return_exceptions=True)
+            try:
+                await run.stop()  # which may take minutes: the view goes on
+            finally:
+                for task in background:
+                    task.cancel()
+                await asyncio.gather(*background, return_exceptions=True)
             view.refresh(time.time())
     if run.failed:
         print(f"kernelmill up: {run.failed}", file=sys.stderr)
@@ -94,7 +106,7 @@ def ending(run: LocalRun, interrupted: bool) -> str:
     """What is said while the actors are stopped, which may take minutes."""
     if run.failed:
         return f"stopping: {run.failed}"
-    return f"stopping; {again(run.folder)}" if interrupted else "finished; writing everything down"
+    return f"{STOPPING}; {again(run.folder)}" if interrupted else "finished; writing everything down"
 
 
 def again(folder: RunFolder) -> str:

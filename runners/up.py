@@ -40,6 +40,7 @@ def run_config(config: Any, note: str = "") -> int:
 
     from configs.differences import told
     from core.run_folder import RunFolder
+    from runners import interrupts
     from runners.local import other_than_before, refuse_another_run, refuse_second_supervisor
     from runners.supervise import supervise
 
@@ -55,6 +56,8 @@ def run_config(config: Any, note: str = "") -> int:
         if changes := other_than_before(folder, config):
             print(told(changes), flush=True)
         code = asyncio.run(supervise(config, note))
+        if code == interrupts.INTERRUPTED:
+            interrupts.end_at_next()
         write_report(folder)
         return code
     finally:
@@ -74,10 +77,11 @@ def finished_at(folder: Any) -> int:
 def write_report(folder: Any) -> None:
     """The report of what there is so far."""
     from core.record import reading
-    from runners.report import build_report
+    from runners.report import build_report, tell_left_out
 
     if (folder.record / "steps.jsonl").exists() and any(step.kind == "step" for step in reading.steps(folder.root)):
         try:
             print(f"report: {build_report(folder.root)}")
+            tell_left_out("up", folder.root)
         except OSError as error:  # what ended the run, a full disk say, may keep it from being written
             print(f"no report: {error}; `kernelmill report {folder.root}` makes it later", file=sys.stderr)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from core.checkpoints.store import verify
+from core.checkpoints.store import Damaged, verify
 from core.weights.room import making
 from core.weights.shards import iterate_tensors, write_tensors
 
@@ -26,7 +26,9 @@ def export_huggingface(path: str | Path, out: str | Path, *, model: str | Path |
     source = Path(model or manifest.model)
     if not (source / "config.json").is_file():
         raise FileNotFoundError(f"no config.json in {source}: name the folder of the starting policy with `model`")
-    dtype = getattr(torch, manifest.dtype)
+    dtype = getattr(torch, manifest.dtype, None)
+    if not isinstance(dtype, torch.dtype):  # of a manifest from before there were seals
+        raise Damaged(f"{path}: manifest.json is damaged: torch has no type {manifest.dtype!r}")
     with making(out, hint="free some, or choose another place (--out)") as made:
         weights = made.counted((name, tensor.to(dtype)) for name, tensor in iterate_tensors(path, "weights"))
         for pattern in _SIDE_FILES:

@@ -5,8 +5,8 @@
 
 Inside: `weights.safetensors` (float32 masters by Hugging Face name), `optimizer.safetensors` (full AdamW state),
 `random.safetensors`, `consumed.bin` (ids of all groups that the run has trained or rejected, 16 bytes each),
-`state.json`, and `manifest.json` with the size and sha256 of every other file. Tensors are whole, so that any number of
-ranks can continue.
+`state.json`, and `manifest.json`, sealed, with the size and sha256 of every other file. Tensors are whole, so that any
+number of ranks can continue.
 
 A folder appears under either name whole or not at all: it is filled aside, forced to disk and renamed. Weights,
 optimizer, log position and consumed ids are in one folder and so roll back together.
@@ -22,10 +22,13 @@ from pathlib import Path
 import msgspec
 from torch import Tensor
 
+from core import plain_files
+from core.sealed import BrokenSeal, Sealed, sealed, unsealed
 from core.weights.room import making, place, sync
 from core.weights.shards import read_tensors, write_tensors
 
 ID_BYTES = 16
+MAX_MANIFEST = 64 << 20
 _HALF = re.compile(r"\.step-\d{6,}\.written\.\d+")
 _COMMITTED = re.compile(r"step-(\d{6,})")
 _STEM_END = re.compile(r"-\d{5,}-of-|\.")
@@ -73,7 +76,7 @@ class FileEntry(msgspec.Struct, frozen=True):
     sha256: str
 
 
-class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+class Manifest(Sealed, frozen=True, kw_only=True):
     """`manifest.json`"""
 
     step: int
@@ -117,7 +120,7 @@ def write(
         names += ["consumed.bin", "state.json"]
         entries = {name: _entry(aside / name) for name in names}
         manifest = Manifest(step=step, model=model, dtype=dtype, files=entries)
-        (aside / "manifest.json").write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
+        (aside / "manifest.json").write_bytes(sealed(manifest))
     sync(folder)
     return final
 
@@ -125,8 +128,11 @@ def write(
 def read_manifest(path: str | Path) -> Manifest:
     """Raises Damaged when there is none or it can't be read."""
     try:
-        return msgspec.json.decode((Path(path) / "manifest.json").read_bytes(), type=Manifest)
-    except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        with plain_files.opened(Path(path) / "manifest.json", f"{path}: manifest.json", MAX_MANIFEST) as file:
+            return unsealed(file.read(), Manifest)
+    except BrokenSeal as error:
+        raise Damaged(f"{path}: manifest.json is damaged: {error}") from None
+    except (plain_files.NotPlain, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Damaged(f"{path} has no readable manifest.json: not a whole checkpoint") from error
 
 

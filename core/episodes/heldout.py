@@ -5,7 +5,7 @@ those of training (same rules, same prompts); their tokens are dropped, their ke
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -33,10 +33,12 @@ async def evaluate(
     step: int | None = None,
     episodes_in_flight: int = 64,
     clock: Clock | None = None,
+    ended: Callable[[Episode], None] = lambda episode: None,
 ) -> HeldOut:
     """Play `samples_per_task` episodes of each task. `step` is the optimizer step that the weights belong to; None
     takes the engine's version. No more than `episodes_in_flight` run at once (at least one group), so that waiting in
-    line does not count against an episode's deadline. Raises ValueError without tasks or samples."""
+    line does not count against an episode's deadline. `ended` is called with each episode when it ends. Raises
+    ValueError without tasks or samples."""
     if not tasks or samples_per_task < 1:
         raise ValueError(f"nothing to evaluate: {len(tasks)} tasks, {samples_per_task} samples of each")
     version = engine.version if step is None else step  # one update is one version
@@ -56,7 +58,11 @@ async def evaluate(
                 seed=int(digest(str(seed), task.task_id, size=7), 16),
                 clock=clock,
             )
-            return sorted([episode async for episode in group], key=lambda episode: episode.index)
+            episodes = []
+            async for episode in group:
+                ended(episode)
+                episodes.append(episode)
+            return sorted(episodes, key=lambda episode: episode.index)
 
     async with asyncio.TaskGroup() as playing:
         groups = [playing.create_task(one(task)) for task in tasks]

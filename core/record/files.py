@@ -13,6 +13,8 @@ from typing import Any, BinaryIO
 
 import msgpack
 
+from core import plain_files
+
 READ_BYTES = 1 << 20
 WHAT_TO_DO = "restore the file, or move the folder record/ away: the run goes on, with a record from there"
 
@@ -21,12 +23,20 @@ class RecordError(ValueError):
     """A run folder or a file in it that can't be read; the text is one line for the person at the keyboard."""
 
 
+def opened(path: Path) -> BinaryIO:
+    """A file of the run folder, for reading. Raises RecordError for what is no file."""
+    try:
+        return plain_files.opened(path, str(path))
+    except plain_files.NotPlain as error:
+        raise RecordError(f"{error}; {WHAT_TO_DO}") from None
+
+
 def lines(path: Path, from_byte: int = 0) -> Iterator[tuple[bytes, int]]:
     """(line without its newline, byte after it) for every whole line from `from_byte` on; nothing when the file is
     absent."""
     if not path.exists():
         return
-    with path.open("rb") as file:
+    with opened(path) as file:
         file.seek(from_byte)
         end = from_byte
         for line in file:
@@ -40,7 +50,7 @@ def maps(path: Path, from_byte: int = 0) -> Iterator[tuple[dict[str, Any], int]]
     """(MessagePack map, byte after it) for every whole record from `from_byte` on; nothing when the file is absent."""
     if not path.exists():
         return
-    with path.open("rb") as file:
+    with opened(path) as file:
         file.seek(from_byte)
         unpacker = msgpack.Unpacker(file, read_size=READ_BYTES, max_buffer_size=0, strict_map_key=False)
         try:
@@ -60,7 +70,7 @@ def maps(path: Path, from_byte: int = 0) -> Iterator[tuple[dict[str, Any], int]]
 
 
 def _rest(path: Path, from_byte: int) -> bytes:
-    with path.open("rb") as file:
+    with opened(path) as file:
         file.seek(from_byte)
         return file.read()
 

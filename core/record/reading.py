@@ -5,7 +5,7 @@ by two recorders, or an episode that was played again after a trim) are dropped 
 for the learner. A torn last record is left out.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -97,7 +97,7 @@ def episodes(run: str | Path) -> Iterator[EndedRow]:
         try:
             yield msgspec.convert(value, EndedRow, builtin_types=(bytes,))
         except msgspec.ValidationError as error:
-            raise RecordError(f"{path}: a record is no ended episode: {error}") from error
+            raise RecordError(f"{path}: a record is no ended episode: {error}; {files.WHAT_TO_DO}") from error
 
 
 def admissions(run: str | Path) -> list[Admission]:
@@ -122,17 +122,19 @@ def ledger(run: str | Path) -> Ledger:
     return settle(admissions(run), chain, ends(run))
 
 
-def torn(run: str | Path) -> dict[str, int]:
+def torn(run: str | Path, whole: Mapping[str, int] | None = None) -> dict[str, int]:
     """{file name: bytes after its last whole record}, of the files that end in a piece of one: a writer was killed in
-    the middle (or is writing now). What was cut off is in its stream still and comes again with the next recorder."""
+    the middle (or is writing now). What was cut off is in its stream still and comes again with the next recorder.
+
+    whole: stream -> bytes of its file that are known to be whole records, and need not be read.
+    """
     found: dict[str, int] = {}
     for stream in FILES:
-        path = _path(run, stream)
+        path, end = _path(run, stream), (whole or {}).get(stream, 0)
         if path.exists():
-            whole = 0
-            for _, whole in files.maps(path) if stream == EPISODES else files.lines(path):  # noqa: B007
+            for _, end in files.maps(path, end) if stream == EPISODES else files.lines(path, end):  # noqa: B007, B020
                 pass
-            if (rest := path.stat().st_size - whole) > 0:
+            if (rest := path.stat().st_size - end) > 0:
                 found[path.name] = rest
     return found
 
@@ -152,13 +154,18 @@ def _rows(path: Path, kind: type[Row]) -> Iterator[Row]:
         try:
             yield decoder.decode(line)
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
-            raise RecordError(f"{path}: line {number} is no {kind.__name__}: {error}") from error
+            raise RecordError(
+                f"{path}: line {number} is no {getattr(kind, '__name__', 'row')}: {error}; {files.WHAT_TO_DO}"
+            ) from error
 
 
 def _episode_maps(path: Path) -> Iterator[dict[str, Any]]:
     seen: set[str] = set()
     for value, _ in files.maps(path):
-        key = episode_key(value["episode"]["group_id"], value["episode"]["index"])
+        try:
+            key = episode_key(value["episode"]["group_id"], value["episode"]["index"])
+        except (KeyError, TypeError) as error:
+            raise RecordError(f"{path}: a record is no ended episode: no {error}; {files.WHAT_TO_DO}") from None
         if key not in seen:
             seen.add(key)
             yield value

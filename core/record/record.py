@@ -56,6 +56,12 @@ class _Position(msgspec.Struct):
 _decode_ended = msgspec.msgpack.Decoder(_Ended).decode
 
 
+def positions(path: Path) -> dict[str, tuple[int, int]]:
+    """Stream -> (last sequence in its file, the file's length then), of a record's position.json; none where it is
+    absent. Raises RecordError."""
+    return {stream: (at.seq, at.bytes) for stream, at in _read_positions(path).items()}
+
+
 class Record:
     """One run's record, open for appending. One writer at a time; not for use from several threads."""
 
@@ -183,7 +189,8 @@ def _read_positions(path: Path) -> dict[str, _Position]:
     if not path.exists():
         return {}
     try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, _Position])
+        with files.opened(path) as file:
+            return msgspec.json.decode(file.read(), type=dict[str, _Position])
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise RecordError(
             f"{path} is no position file ({error}); remove it to record the streams again from their start"

@@ -87,6 +87,10 @@ def audit_key(source: str, profile: str = "cpu", share: float = 1.0) -> str:
     return digest("audit", str(VERSION), profile, f"{share:g}", source, size=12)
 
 
+MAX_KEPT = 1 << 30
+"""Bytes of a file of audits: of some half a million."""
+
+
 class KeptError(Exception):
     """A file that audits can't be kept in; the text is one line that names it."""
 
@@ -100,6 +104,8 @@ class Kept:
             KeptError: what is there is no file of audits, or can't be read or added to. It is left as it was.
         """
         self.path = path
+        self.torn = 0
+        """Bytes of a last audit that was not written to its end: it is made again."""
         self._known: dict[str, Audit] = {}
         found = files.kind(path) if path else files.NOTHING
         if path and found == files.FILE:
@@ -110,6 +116,8 @@ class Kept:
     def _read(self, path: Path) -> None:
         shown = files.shown(path)
         try:
+            if (size := path.stat().st_size) > MAX_KEPT:
+                raise KeptError(f"{shown}: {size:,} bytes; at most {MAX_KEPT:,} are read")
             with path.open("r+b") as file:
                 data = file.read()
                 *lines, rest = data.split(b"\n")
@@ -121,6 +129,7 @@ class Kept:
                 if rest[: len(_BEGINS)] != _BEGINS[: len(rest)]:
                     raise KeptError(f"{shown}:{len(lines) + 1}: {_no_audit(rest)}")
                 if rest:  # a kill cut the last line off
+                    self.torn = len(rest)
                     file.truncate(len(data) - len(rest))
         except OSError as error:
             raise KeptError(f"{shown}: can't be read and written ({error.strerror or error})") from None

@@ -3,7 +3,6 @@
 Files named `*_triton.py` are answers beside their tasks (the starter set has them) and are left out.
 """
 
-import io
 import os
 import re
 from collections.abc import Iterator
@@ -86,15 +85,9 @@ def _children(folder: Path, where: str) -> list[Path]:
 
 
 def _task(file: Path, name: str, level: str, origin: str, backend: str, where: str) -> Task:
-    return make_task(name=name, level=level, origin=origin, source=_text(file, where), backend=backend, where=where)
-
-
-def _text(file: Path, where: str) -> str:
-    data = files.read(file, where, MAX_SOURCE)
-    try:
-        return io.TextIOWrapper(io.BytesIO(data), encoding="utf-8").read()  # any ends of lines
-    except UnicodeDecodeError as error:
-        raise TaskError(f"{where}: not UTF-8 text (byte {error.start})") from None
+    return make_task(
+        name=name, level=level, origin=origin, source=files.text(file, where, MAX_SOURCE), backend=backend, where=where
+    )
 
 
 def _by_number(file: Path) -> tuple[int, str]:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
+from core import plain_files
 from core.episodes.prompts import feedback_message, first_messages
 from core.evaluation.verdict import Verdict
 from core.tasks.pairs import Pair, pairs
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from core.episodes.chat import Chat
 
 STYLE = "compact"
+MAX_LINE = 64 << 20
+"""Bytes of a line of messages."""
 SLOW = "slow"
 """Key of the recorded verdicts of right kernels in the staged style."""
 
@@ -153,8 +156,10 @@ def read_jsonl(path: str | Path, count: int, seed: int) -> list[Dialogue]:
     """Dialogues from JSON Lines, `{"messages": [{"role": .., "content": ..}, ..]}` with the assistant's answer last; at
     most `count`, chosen by `seed`. Raises ValueError with the line's number for anything else."""
     out = []
-    with Path(path).open("rb") as file:
-        for number, line in enumerate(file, start=1):
+    with plain_files.opened(Path(path), str(path)) as file:
+        for number, line in enumerate(iter(lambda: file.readline(MAX_LINE + 1), b""), start=1):
+            if len(line) > MAX_LINE:
+                raise ValueError(f"{path}:{number}: a line of more than {MAX_LINE:,} bytes; at most these are read")
             try:
                 messages = msgspec.json.decode(line, type=_Line).messages
             except msgspec.DecodeError as error:

@@ -13,20 +13,25 @@ from pathlib import Path
 
 import msgspec
 
+from core import plain_files
 from core.evaluation.verdict import Verdict
 from core.tasks.compose import compositions
 from core.tasks.compose_mistakes import MISTAKES, plant_kind
 from core.tasks.task import Task
 from core.training.sft_data import SLOW
 
+MAX_BYTES = 64 << 20
 EACH = 8
 """Verdicts recorded for each kind."""
 _SEED = 90_210
 
 
 def load(path: str | Path) -> dict[str, list[Verdict]]:
-    """Recorded verdicts by kind. Raises FileNotFoundError, or msgspec.ValidationError for another format."""
-    return msgspec.json.decode(Path(path).read_bytes(), type=dict[str, list[Verdict]])
+    """Recorded verdicts by kind. Raises FileNotFoundError, NotPlain, msgspec.ValidationError."""
+    if not Path(path).is_symlink():
+        Path(path).stat()
+    data = plain_files.read(Path(path), "what stands there", MAX_BYTES)
+    return msgspec.json.decode(data, type=dict[str, list[Verdict]])
 
 
 def candidates(each: int = EACH) -> Iterator[tuple[str, Task, str]]:

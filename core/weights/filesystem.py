@@ -16,6 +16,7 @@ import msgspec
 import torch
 from torch import Tensor
 
+from core.sealed import BrokenSeal, Sealed, sealed, unsealed
 from core.weights.fingerprint import Fingerprint
 from core.weights.room import making
 from core.weights.shards import iterate_tensors, read_tensors, write_tensors
@@ -24,7 +25,11 @@ _NAME = re.compile(r"v(\d{6,})")
 _NO_ROOM = "free some, or set weights.folder to a place with room, then `kernelmill up` again"
 
 
-class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+class DamagedWeights(ValueError):
+    """A version's folder that does not hold what was published."""
+
+
+class Manifest(Sealed, frozen=True, kw_only=True):
     """`manifest.json` of a version."""
 
     version: int
@@ -56,7 +61,7 @@ def publish(
     folder.mkdir(parents=True, exist_ok=True)
     seal, size, dtypes = Fingerprint(), 0, set()
 
-    def sealed(tensors: Iterable[tuple[str, Tensor]]) -> Iterable[tuple[str, Tensor]]:
+    def added(tensors: Iterable[tuple[str, Tensor]]) -> Iterable[tuple[str, Tensor]]:
         nonlocal size
         for name, tensor in tensors:
             seal.add(name, tensor)
@@ -65,12 +70,12 @@ def publish(
             yield name, tensor
 
     with making(version_folder(folder, version), hint=_NO_ROOM, durable=durable) as made:
-        files = write_tensors(made.aside, sealed(made.counted(tensors)))
+        files = write_tensors(made.aside, added(made.counted(tensors)))
         manifest = Manifest(
             version=version, fingerprint=seal.hexdigest(), dtype="+".join(sorted(dtypes)), tensors=seal.count,
             bytes=size, files=tuple(files),
         )  # fmt: skip
-        (made.aside / "manifest.json").write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
+        (made.aside / "manifest.json").write_bytes(sealed(manifest))
     retain(folder, newest=version, keep=keep)
     return manifest
 
@@ -119,14 +124,17 @@ def versions(folder: str | Path) -> list[int]:
 
 
 def read_manifest(path: str | Path) -> Manifest:
-    """The manifest of a version's folder. Raises FileNotFoundError when the version is gone."""
-    return msgspec.json.decode((Path(path) / "manifest.json").read_bytes(), type=Manifest)
+    """The manifest of a version's folder. Raises FileNotFoundError when the version is gone, DamagedWeights."""
+    try:
+        return unsealed((Path(path) / "manifest.json").read_bytes(), Manifest)
+    except (BrokenSeal, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise DamagedWeights(f"weights in {path}: manifest.json is damaged: {error}") from None
 
 
 def read(path: str | Path, *, verify: bool = True) -> dict[str, Tensor]:
     """All tensors of a version's folder, in the published dtype, on the CPU.
 
-    Raises ValueError when they don't have the manifest's fingerprint, FileNotFoundError when the version is gone.
+    Raises DamagedWeights when they don't have the manifest's fingerprint, FileNotFoundError when the version is gone.
     """
     path = Path(path)
     manifest = read_manifest(path)
@@ -136,7 +144,7 @@ def read(path: str | Path, *, verify: bool = True) -> dict[str, Tensor]:
         for name, tensor in tensors.items():
             seal.add(name, tensor)
         if seal.hexdigest() != manifest.fingerprint:
-            raise ValueError(
+            raise DamagedWeights(
                 f"weights in {path} have fingerprint {seal.hexdigest()}, not {manifest.fingerprint}: damaged"
             )
     return tensors

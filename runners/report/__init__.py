@@ -19,6 +19,14 @@ def build_report(run_folder: str | Path) -> Path:
     return path
 
 
+def tell_left_out(command: str, run_folder: Path) -> None:
+    """A line on stderr for each file of the run that is not whole."""
+    from core.record import cuts, heldout
+
+    for line in (*cuts.left_out(run_folder), *heldout.broken(run_folder)):
+        print(f"kernelmill {command}: {run_folder}: {line}", file=sys.stderr)
+
+
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = subparsers.add_parser(
         "report",
@@ -38,5 +46,6 @@ def run(args: argparse.Namespace) -> int:
     except RecordError as error:
         print(f"kernelmill report: {error}", file=sys.stderr)
         return 2
+    tell_left_out("report", path.parent)
     print(path)
     return 0

@@ -15,7 +15,7 @@ from core.episodes.episode import Episode
 from core.episodes.heldout_figures import HeldOut, HeldOutEpisode, HeldOutTurn, slim, tracked
 from core.episodes.metrics import batch_metrics
 from core.flow.ledger import Ledger
-from core.record import heldout, reading
+from core.record import cuts, heldout, reading
 from core.run_folder import read_config
 
 PAIRS = 5
@@ -60,6 +60,8 @@ class ReportData:
     beside: list[tuple[int, dict[str, float]]] = field(default_factory=list)
     """(version, figures under `heldout/`) of the evaluations while the run trained, by version."""
     pairs: list[Pair] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    """A line for each file of the run that is not whole."""
     pairs_from: str = ""
     """Where the pairs come from, and how they were chosen."""
 
@@ -80,8 +82,9 @@ def gather(folder: Path) -> ReportData:
         ledger=reading.ledger(folder),
         steps=[row.step for row in steps],
         figures=[row.metrics for row in steps],
-        before=heldout.load(folder / heldout.BEFORE),
-        after=heldout.load(folder / heldout.AFTER),
+        before=heldout.load_if_whole(folder / heldout.BEFORE),
+        after=heldout.load_if_whole(folder / heldout.AFTER),
+        left_out=[*cuts.left_out(folder), *heldout.broken(folder)],
     )
     ats = [row.at for row in chain if row.at]
     kinds: Counter[str] = Counter()

@@ -62,7 +62,8 @@ def _head(data: ReportData) -> str:
     model = data.config.get("model", {}).get("path")
     if model:
         parts.append(str(model))
-    return f'<h1>{escape(data.name)}</h1><p class="soft">{escape(" · ".join(parts))}</p>'
+    cut = "".join(f'<p class="bad small">Not whole: {escape(line)}</p>' for line in data.left_out)
+    return f'<h1>{escape(data.name)}</h1><p class="soft">{escape(" · ".join(parts))}</p>{cut}'
 
 
 def _tiles(data: ReportData) -> str:

@@ -153,6 +153,11 @@ class Auditor:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    @property
+    def torn(self) -> int:
+        """Bytes that were cut off the file of kept audits: of the last one, which is made again."""
+        return self._kept.torn
+
     def known(self, task: Task) -> Audit | None:
         """The audit that is kept for a task's source."""
         return self._kept.get(task, self._profile, self._share)

@@ -38,7 +38,7 @@ def load_text(folder, text):
         ("nccl", "weights.ports = [0, 29500]", "wanted 1 <= first"),
         ("ipc", 'weights.host = "here"', "host and ports are for transport = 'nccl'"),
         ("filesystem", "weights.ports = [1, 2]", "host and ports are for transport = 'nccl'"),
-        ("bus", "", "weights.transport: Input should be 'filesystem', 'ipc', 'nccl' or 'adapter', got 'bus'"),
+        ("bus", "", "weights.transport: wanted 'filesystem', 'ipc', 'nccl' or 'adapter', got 'bus'"),
         ("filesystem", "rollout.parity_max_abs = 0", "set both, leave both out, or set both to 0"),
         ("filesystem", "rollout.vllm.gpu_memory = 1.5", "rollout.vllm.gpu_memory: "),
         ("filesystem", "rollout.vllm.max_sequence = 5", "did you mean rollout.vllm.max_sequences?"),

@@ -55,7 +55,7 @@ async def is_interrupted(run):
         (finishes, 0, "finished; writing everything down"),
         (gives_up, 1, "stopping: recorder-0 died 5 times in a row: No space left on device"),
         (breaks, OSError, "stopping: [Errno 28] No space left on device"),
-        (is_interrupted, 130, "stopping; `kernelmill up` with the same arguments"),
+        (is_interrupted, 130, "ends it at once; `kernelmill up` with the same arguments"),
     ],
 )
 def test_only_a_run_that_finished_is_called_finished(tmp_path, monkeypatch, capsys, wait, code, said):
