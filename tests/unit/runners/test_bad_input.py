@@ -32,6 +32,9 @@ def recipe(folder, text=""):
         (["sft", "--config", "configs/demo-sft.toml", "steps=2"], "is there already"),
         (["tasks", "list", "strater"], "got 'strater'"),
         (["audit", "starter", "--limit", "0"], "--limit 0"),
+        (["judge", "--task", "README.md", "--candidate", "README.md", "--draws", "0"], "--draws 0: at least 2"),
+        (["report", "nowhere"], "no run folder nowhere"),
+        (["top", "nowhere", "--once"], "no run folder nowhere"),
     ],
 )
 def test_the_way_of_a_fresh_process(words, said):

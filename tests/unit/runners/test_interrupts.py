@@ -25,10 +25,9 @@ def processes_of(mark):
     return found
 
 
-def evaluating(mark, workers):
-    words = ["--config", "configs/demo.toml", "--tasks", "2", f"judge.workers={workers}"]
+def evaluating(mark):
     return subprocess.Popen(
-        [sys.executable, "-m", "runners.cli", "evaluate", *words],
+        [sys.executable, "-m", "runners.cli", "evaluate", "--config", "configs/demo.toml", "--tasks", "2"],
         cwd=ROOT,
         env={**os.environ, "KERNELMILL_TEST_MARK": mark},
         stdout=subprocess.PIPE,
@@ -50,7 +49,7 @@ def until(happens, seconds=120.0):
 @pytest.mark.parametrize("times", [1, 2])
 def test_one_line_and_nobody_left(moment, times):
     mark = f"{os.getpid()}-{moment.replace(' ', '-')}-{times}"
-    one = evaluating(mark, workers=2 if times == 1 else 1)
+    one = evaluating(mark)
     if moment == "at once":  # what Python itself does before main runs is not ours to tell
         assert until(lambda: b"runners.cli" in Path(f"/proc/{one.pid}/cmdline").read_bytes())
         time.sleep(1.0)
