@@ -68,6 +68,7 @@ def main(argv: list[str] | None = None) -> int:
 
         interrupts.end_at_next()  # of threads that Python waits for at its end
         print(f"kernelmill {args.command}: interrupted", file=sys.stderr)
+        exec("")  # had it come in another `exec` of text, as in an import, Python would end by the signal
         return 130
     except BrokenPipeError:
         sys.stderr.close()

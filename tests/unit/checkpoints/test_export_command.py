@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,16 +12,13 @@ from safetensors.torch import load_file
 from bus.messages import Step
 from core.checkpoints import store
 from core.record.record import Record
+from tests.unit.runners.typed import ROOT, kernelmill
 
-ROOT = Path(__file__).parents[3]
 POLICY = ROOT / "configs/policies/demo"
 
 
 def export(*words):
-    return subprocess.run(
-        [sys.executable, "-m", "runners.cli", "export", *map(str, words)],
-        cwd=ROOT, capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+    return kernelmill("export", *words)
 
 
 @pytest.fixture
@@ -46,8 +42,13 @@ def run_folder(tmp_path):
 @pytest.mark.parametrize(("words", "step", "place"), [((), 4, "run/policy"), (("--step", "2", "--out"), 2, "mine")])
 def test_the_newest_or_the_named_checkpoint_comes_out(run_folder, words, step, place):
     out = run_folder.parent / place
-    for _ in range(2):  # again: it may replace what it made
-        done = export(run_folder, *words, *([out] if words else []))
+    words = ["export", str(run_folder), *words, *([str(out)] if words else [])]
+    fresh = [sys.executable, "-m", "runners.cli", *words]
+    for once in (
+        lambda: subprocess.run(fresh, cwd=ROOT, capture_output=True, text=True, timeout=60),
+        lambda: kernelmill(*words),  # again: it may replace what it made
+    ):
+        done = once()
         assert done.returncode == 0 and done.stdout.strip() == str(out), done.stderr
     weights, start = load_file(out / "model.safetensors"), load_file(POLICY / "model.safetensors")
     assert weights.keys() == start.keys()

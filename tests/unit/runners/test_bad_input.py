@@ -6,20 +6,13 @@ import shutil
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from runners.preflight import has_gpu
+from tests.unit.runners.typed import ROOT, kernelmill, refused
 
-ROOT = Path(__file__).parents[3]
 GOOD = 'extends = "{root}/configs/demo.toml"\n[run]\nname = "bad-input"\nfolder = "{folder}/runs"\n'
-
-
-def kernelmill(*words):
-    return subprocess.run(
-        [sys.executable, "-m", "runners.cli", *map(str, words)], cwd=ROOT, capture_output=True, text=True, timeout=60
-    )
 
 
 def recipe(folder, text=""):
@@ -28,12 +21,26 @@ def recipe(folder, text=""):
     return path
 
 
-def refused(done, *said):
-    assert done.returncode == 2, done.stderr
-    assert done.stdout == ""
-    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
-    for part in said:
-        assert part in done.stderr
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["up", "configs/demo.toml", "--dry-run", "run.stepz=1"], "did you mean run.steps?"),
+        (["run", "learnr", "--config", "x"], "did you mean learner?"),
+        (["demo", "--steps", "0"], "--steps 0"),
+        (["gateway", "--verdict-timeout", "0"], "--verdict-timeout 0"),
+        (["evaluate", "--config", "configs/demo.toml", "--tasks", "0"], "--tasks 0"),
+        (["sft", "--config", "configs/demo-sft.toml", "steps=2"], "is there already"),
+        (["tasks", "list", "strater"], "got 'strater'"),
+        (["audit", "starter", "--limit", "0"], "--limit 0"),
+        (["judge", "--task", "README.md", "--candidate", "README.md", "--draws", "0"], "--draws 0: at least 2"),
+        (["report", "nowhere"], "no run folder nowhere"),
+        (["top", "nowhere", "--once"], "no run folder nowhere"),
+    ],
+)
+def test_the_way_of_a_fresh_process(words, said):
+    """All others are forked from one that has imported what the command imports."""
+    command = [sys.executable, "-m", "runners.cli", *words]
+    refused(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60), said)
 
 
 def test_an_unknown_key(tmp_path):

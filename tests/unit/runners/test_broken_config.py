@@ -1,9 +1,6 @@
 """A run's config.json that is broken: every command that reads it says so in one line, with what to do."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -12,8 +9,8 @@ from configs.load import load
 from core.record.record import Record
 from core.run_folder import WHAT_TO_DO
 from runners.local import LocalRun
+from tests.unit.runners.typed import ROOT, kernelmill
 
-ROOT = Path(__file__).parents[3]
 BROKEN = {
     "garbage": b"{{{garbage",
     "empty": b"",
@@ -39,12 +36,6 @@ def folder(tmp_path):
     with Record(root) as record:
         record.append_steps([Step(run_id="own", kind="incarnation", incarnation=1, step=0, version=0)])
     return root
-
-
-def kernelmill(*words):
-    return subprocess.run(
-        [sys.executable, "-m", "runners.cli", *map(str, words)], cwd=ROOT, capture_output=True, text=True, timeout=120
-    )
 
 
 def told_in_one_line(done, path):

@@ -36,7 +36,7 @@ def evaluating(mark):
     )
 
 
-def until(happens, seconds=60.0):
+def until(happens, seconds=120.0):
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if happens():
@@ -66,3 +66,18 @@ def test_one_line_and_nobody_left(moment, times):
     told = [line for line in err.splitlines() if "Warning" not in line]
     assert len(told) == 1 and told[0].startswith("kernelmill evaluate: interrupted"), err
     assert until(lambda: not processes_of(mark), 20.0), processes_of(mark)
+
+
+def test_one_in_the_middle_of_an_import_ends_with_130_too(tmp_path):
+    """Python remembers one that ended an `exec` of text, and would end by the signal, whoever caught it."""
+    (tmp_path / "numpy").mkdir()
+    (tmp_path / "numpy" / "__init__.py").write_text("exec('raise KeyboardInterrupt')")
+    done = subprocess.run(
+        [sys.executable, "-m", "runners.cli", "up", "configs/demo.toml", "--dry-run"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "kernelmill up: interrupted\n")

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from core.evaluation import judge as judging
-from core.evaluation import waits
+from core.evaluation import tiers, waits
 from core.evaluation.settings import JudgeSettings
 from core.evaluation.walls import held_up
 from runners import judge as command
@@ -62,9 +62,44 @@ def judged(tmp_path, capsys):
     return run
 
 
+class Kept:
+    """A judge that outlives the command."""
+
+    def __init__(self, judge):
+        self._judge = judge
+
+    def __getattr__(self, name):
+        return getattr(self._judge, name)
+
+    def start(self):
+        pass
+
+    def stop(self):
+        pass
+
+
+@pytest.fixture(scope="module")
+def one_judge():
+    """`open_judge` that opens one for all: it is started in seconds, and a task that hangs leaves it as it was."""
+    opened, open_judge = [], tiers.open_judge
+
+    def once(settings):
+        if not opened:
+            opened.append((settings, open_judge(settings)))
+            opened[0][1].start()
+        assert settings == opened[0][0]
+        return Kept(opened[0][1])
+
+    yield once
+    for _, judge in opened:
+        judge.stop()
+
+
 @pytest.mark.parametrize("stuck", STUCK)
 @pytest.mark.parametrize("where", ["top", "inputs", "forward"])
-def test_a_task_that_hangs_is_what_is_waited_for(judged, monkeypatch, where, stuck):
+def test_a_task_that_hangs_is_what_is_waited_for(judged, one_judge, monkeypatch, where, stuck):
+    if where != "forward":  # there the command's own is started, and stopped after the hang
+        monkeypatch.setattr(tiers, "open_judge", one_judge)
     monkeypatch.setattr(judging, "REFERENCE_S", 2.0)
     monkeypatch.setattr(command, "TOLD_AFTER_S", 0.4)
     code, out, err = judged(**{where: stuck})

@@ -1,27 +1,10 @@
 """`audit --keep FILE` where FILE is no place for audits: one line, exit code 2, nothing audited, the file as it was."""
 
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
-
-
-def kernelmill(*words):
-    return subprocess.run(
-        [sys.executable, "-m", "runners.cli", *map(str, words)], cwd=ROOT, capture_output=True, text=True, timeout=120
-    )
-
-
-def refused(done, *said):
-    assert done.returncode == 2, done.stderr
-    assert done.stdout == ""
-    assert len(done.stderr.splitlines()) == 1, done.stderr
-    for part in said:
-        assert part in done.stderr
+from tests.unit.runners.typed import kernelmill, refused
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import pytest
 
 from configs.load import load
 from runners.local import LocalRun
-from tests.unit.runners.test_bad_input import ROOT, kernelmill, recipe, refused
+from tests.unit.runners.test_bad_input import recipe
+from tests.unit.runners.typed import ROOT, kernelmill, refused
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ import pytest
 from configs.load import load
 from runners.preflight import check_engine, check_model, check_weights
 from runners.usage import UsageError
-from tests.unit.runners.test_bad_input import ROOT, kernelmill, recipe, refused
+from tests.unit.runners.test_bad_input import recipe
+from tests.unit.runners.typed import ROOT, kernelmill, refused
 
 RECIPES = [p for p in sorted((ROOT / "configs").glob("*.toml")) if "sft" not in p.stem]
 
