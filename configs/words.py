@@ -35,6 +35,8 @@ def _fault(error: Any, where: str, annotation: Any, limits: list[Any], extra: di
     if error["type"] == "value_error":  # of our own validators
         return f"{at}{error['ctx']['error']}"
     want = extra.get("wanted") or wanted(annotation, limits)
+    if error["type"] == "finite_number":
+        want = want.replace("a number", "a finite number", 1)
     if error["type"] == "missing":
         return f"{at}is not set; wanted {want}"
     return f"{at}wanted {want}, got {shown(error['input'])}{_nearest(annotation, error['input'])}"

@@ -47,7 +47,9 @@ def unreadable(error: OSError) -> str:
 
 def opened(path: Path, where: str, most: int = ENDLESS) -> BinaryIO:
     """An ordinary file of at most `most` bytes, open. Raises NotPlain."""
-    if (found := kind(path)) != FILE:
+    if (found := kind(path)) == NOTHING:
+        raise NotPlain(f"{where}: no such file")
+    if found != FILE:
         raise NotPlain(f"{where}: {found}, wanted a file")
     try:
         # Another thing may have taken its place since: a FIFO that is opened so does not wait.

@@ -69,6 +69,7 @@ def fresh(stage, tmp_path, monkeypatch):
     """Nothing is remembered, and this machine's speed is nobody's business."""
     monkeypatch.setattr(timing, "MOST_DRIFT", 1e9)
     monkeypatch.setattr(timing, "MOST_OUTLIERS", 1e9)
+    monkeypatch.setattr(timing, "WIDE", 1e9)
     clock = stage._clock
     clock._cache = gpu_measure.BaselineCache(str(tmp_path))
     clock._failed, clock._again = {}, set()

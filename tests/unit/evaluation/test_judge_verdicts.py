@@ -296,7 +296,7 @@ def test_command_line_exit_codes(
     assert call("broken", "good") == 2
     assert "lacks a class Model" in capsys.readouterr().out
     assert call("task", "absent") == 2
-    assert "No such file" in capsys.readouterr().err
+    assert "no such file" in capsys.readouterr().err
     assert call("task", "good", "--target", "h100") == 2
     assert "--target 'h100': wanted cuda:" in capsys.readouterr().err
 

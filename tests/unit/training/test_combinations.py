@@ -21,7 +21,7 @@ REFUSED = {
     'head = "fused"\ncorrections = [{name = "token_veto", low = 1e-4}]': "token_veto.*set head",
     'head = "fused"\nhead_cache_gib = 1.0': "head = 'recompute'",
     'objective = "gspo"\ndual_clip = 3.0': "leave it out",
-    "dual_clip = 0.5": "greater than 1",
+    "dual_clip = 0.5": "more than 1",
     "clip_low = 1.0": "cispo",
     'objective = "decoupled_ppo"\nproximal = "behaviour"': "'recompute' or 'loglinear'",
     'objective = "dppo"\nproximal = "loglinear"': "leave proximal at 'recompute'",
