@@ -149,7 +149,7 @@ def _print(figures: dict[str, Any], report: Path) -> None:
     print()
     print(f"held-out tasks correct at turn 1   {share('held_out_correct_before')} -> {share('held_out_correct_after')}")
     print(f"failed first turns repaired        {share('held_out_repair_before')} -> {share('held_out_repair_after')}")
-    print(f"mean reward, first and last step   {figures['reward_first']:.2f} -> {figures['reward_last']:.2f}")
+    print(f"mean reward, first and last steps  {figures['reward_first']:.2f} -> {figures['reward_last']:.2f}")
     balanced = "balanced" if figures["ledger_balanced"] else "NOT balanced"
     print(f"ledger                             {balanced}: {figures['ledger_episodes']}")
     print(f"time                               {figures['wall_s'] / 60:.1f} minutes")

@@ -49,5 +49,6 @@ def run(args: argparse.Namespace) -> int:
             print(f"          … and {len(ledger.problems) - SHOWN} more; all with --json")
         for line in left_out:
             print(f"cut off   {line}")
-        print("balanced" if ledger.balanced else "NOT balanced")
+        so_far = ", as far as the record can be read" if left_out else ""
+        print(f"{'balanced' if ledger.balanced else 'NOT balanced'}{so_far}")
     return 0 if ledger.balanced else 1

@@ -148,6 +148,8 @@ def _extern_elementwise(self: Any, library: str, path: str, symbol: str, operand
 def _missing(self: Any, name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
+    if "bf16" in name:  # of a literal beside a bfloat16 value
+        raise UnsupportedError("bfloat16 arithmetic in the interpreter")
     raise UnsupportedError(f"{name} in the interpreter")
 
 

@@ -153,8 +153,10 @@ def test_weights_that_do_not_fit_have_their_own_category(
 
 
 def test_what_this_tier_can_not_tell_is_not_a_failure(verdict_of: Ask, variant: Variant) -> None:
-    verdict = verdict_of(variant(body=BODY.replace("* 2.0", ".to(tl.bfloat16) * 2.0")))
-    assert (verdict.kind, verdict.category) == ("unsupported", "unsupported"), verdict.feedback
+    for in_bfloat16 in (".to(tl.bfloat16) * 2.0", ".to(tl.bfloat16) * tl.full((), 2.0, tl.bfloat16)"):
+        verdict = verdict_of(variant(body=BODY.replace("* 2.0", in_bfloat16)))
+        assert (verdict.kind, verdict.category) == ("unsupported", "unsupported"), verdict.feedback
+        assert "bfloat16 arithmetic" in verdict.feedback
     claimed = variant(
         before="from core.evaluation.interpreter.tracing import UnsupportedError; raise UnsupportedError('inline assembly')"
     )

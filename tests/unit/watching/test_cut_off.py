@@ -74,6 +74,7 @@ def test_nothing_is_said_of_a_whole_run(whole, capsys, reader):
     assert cuts.left_out(whole) == []
     code, said, err = read(READERS[reader], whole, capsys)
     assert code == 0 and "left out" not in said.replace('"left_out": []', "") and err == ""
+    assert "as far as" not in said
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -87,6 +88,7 @@ def test_what_was_cut_is_told_by_every_reader(run, capsys, name, damage):
         code, said, err = read(words, run, capsys)
         assert said.count(line) == 1, (reader, said)
         assert "Traceback" not in err and code in (0, 1)
+        assert ("balanced, as far as the record can be read" in said) == (reader == "ledger")
         if reader in ("report", "tail", "top"):
             assert code == 0 and err.splitlines() == [f"kernelmill {words[0]}: {run}: {line}"]
     assert f"Not whole: {line}" in (run / "report.html").read_text()
