@@ -15,9 +15,10 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: setup
 	$(VENV)/bin/kernelmill demo
 
-# Two test processes, each with its own brokers, judges and users of the sandbox; a file stays in one process, files in
-# the order of their folders: the long ones come first. On a machine with a GPU one process, since times are measured.
-TEST_PROCESSES ?= $(if $(wildcard /dev/nvidia0),0,2)
+# Three test processes, since many tests wait; each with its own brokers, judges and users of the sandbox. A file stays
+# in one process, files in the order of their folders: the long ones come first. On a machine with a GPU one process,
+# since times are measured.
+TEST_PROCESSES ?= $(if $(wildcard /dev/nvidia0),0,3)
 test: setup
 	OMP_NUM_THREADS=1 $(PY) -m pytest tests -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 

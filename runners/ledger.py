@@ -26,6 +26,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 def run(args: argparse.Namespace) -> int:
     from core.record import cuts, reading
     from core.record.files import RecordError
+    from core.record.record import EPISODES, FACTS, FILES, STEPS
 
     try:
         folder = reading.run_folder(args.run_folder)
@@ -49,6 +50,9 @@ def run(args: argparse.Namespace) -> int:
             print(f"          … and {len(ledger.problems) - SHOWN} more; all with --json")
         for line in left_out:
             print(f"cut off   {line}")
-        so_far = ", as far as the record can be read" if left_out else ""
+        unread = any(
+            line.startswith(f"record/{FILES[stream]}") for line in left_out for stream in (FACTS, STEPS, EPISODES)
+        )
+        so_far = ", as far as the record can be read" if unread else ""
         print(f"{'balanced' if ledger.balanced else 'NOT balanced'}{so_far}")
     return 0 if ledger.balanced else 1
