@@ -87,10 +87,17 @@ def _evaluate(folder: Any, model: str, out: Path, version: int = 0) -> None:
     words = ["-m", "runners.cli", "evaluate", "--config", str(folder.config), "--model", model, "--out", str(out)]
     words += ["--version", str(version)]
     # Away from this terminal's Ctrl-C, which is handed on once, and so that it ends with this process.
-    child = subprocess.Popen(
-        [sys.executable, *words], stdout=subprocess.DEVNULL, start_new_session=True, preexec_fn=die_with_parent()
-    )
-    with interrupts.stop_or_end("demo", lambda: child.send_signal(signal.SIGINT)):
+    child: subprocess.Popen[bytes] | None = None
+
+    def stop() -> None:
+        if child is None:  # it is being started: as any command
+            raise KeyboardInterrupt
+        child.send_signal(signal.SIGINT)
+
+    with interrupts.stop_or_end("demo", stop):  # from before it is there: no moment is nobody's
+        child = subprocess.Popen(
+            [sys.executable, *words], stdout=subprocess.DEVNULL, start_new_session=True, preexec_fn=die_with_parent()
+        )
         code = child.wait()
     if code < 0:  # before it had words of its own
         print("kernelmill demo: interrupted", file=sys.stderr)

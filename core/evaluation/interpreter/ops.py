@@ -68,6 +68,9 @@ def _masked_store(self: Any, ptrs: Any, value: Any, mask: Any, cache_modifier: A
     return interpreter._interpreter.store(real, value.data, mask.data)
 
 
+_BF16 = "bfloat16 arithmetic in the interpreter"
+
+
 def _atomic_cas(self: Any, ptr: Any, cmp: Any, val: Any, sem: Any, scope: Any) -> Any:
     everything = np.ones(ptr.data.shape, dtype=bool)
     real = TRACER.real_pointers(ptr.data, everything, _np_dtype(ptr.get_element_ty()).itemsize, store=True, load=True)
@@ -92,7 +95,7 @@ def _counted(stock: Any) -> Any:
     def operation(self: Any, *operands: Any) -> Any:
         handles = [operand for operand in operands if isinstance(operand, Handle)]
         if any(map(_is_bf16, handles)):
-            raise UnsupportedError("bfloat16 arithmetic in the interpreter")
+            raise UnsupportedError(_BF16)
         result = stock(self, *operands)
         if TRACER.current is not None and result.data.dtype.kind == "f":
             TRACER.current.flops += result.data.size
@@ -149,7 +152,7 @@ def _missing(self: Any, name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
     if "bf16" in name:  # of a literal beside a bfloat16 value
-        raise UnsupportedError("bfloat16 arithmetic in the interpreter")
+        raise UnsupportedError(_BF16)
     raise UnsupportedError(f"{name} in the interpreter")
 
 

@@ -8,41 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[3]
-
-
-def processes_of(mark):
-    """pids of all that were started with this word in their environment."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            environment = (folder / "environ").read_bytes()
-        except OSError:
-            continue
-        if f"KERNELMILL_TEST_MARK={mark}".encode() in environment:
-            found.append(int(folder.name))
-    return found
+from marked_processes import ROOT, marked, started, until
 
 
 def evaluating(mark):
-    return subprocess.Popen(
-        [sys.executable, "-m", "runners.cli", "evaluate", "--config", "configs/demo.toml", "--tasks", "2"],
-        cwd=ROOT,
-        env={**os.environ, "KERNELMILL_TEST_MARK": mark},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def until(happens, seconds=120.0):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if happens():
-            return True
-        time.sleep(0.02)
-    return False
+    return started(mark, "-m", "runners.cli", "evaluate", "--config", "configs/demo.toml", "--tasks", "2")
 
 
 @pytest.mark.parametrize("moment", ["at once", "worker", "worker and a second", "zygotes"])
@@ -54,7 +24,7 @@ def test_one_line_and_nobody_left(moment, times):
         assert until(lambda: b"runners.cli" in Path(f"/proc/{one.pid}/cmdline").read_bytes())
         time.sleep(1.0)
     else:
-        assert until(lambda: len(processes_of(mark)) > 1)
+        assert until(lambda: len(marked(mark)) > 1)
         time.sleep({"worker": 0.0, "worker and a second": 1.0, "zygotes": 4.0}[moment])
     for _ in range(times):
         one.send_signal(signal.SIGINT)
@@ -65,7 +35,7 @@ def test_one_line_and_nobody_left(moment, times):
     assert out == ""
     told = [line for line in err.splitlines() if "Warning" not in line]
     assert len(told) == 1 and told[0].startswith("kernelmill evaluate: interrupted"), err
-    assert until(lambda: not processes_of(mark), 20.0), processes_of(mark)
+    assert until(lambda: not marked(mark), 20.0), marked(mark)
 
 
 def test_one_in_the_middle_of_an_import_ends_with_130_too(tmp_path):

@@ -4,42 +4,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[3]
-MARK = "KERNELMILL_TEST_MARK"
-
-
-def marked(mark):
-    """pids of all that were started with this word in their environment, the dead that nobody waited for apart."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            environment, state = (folder / "environ").read_bytes(), (folder / "stat").read_text().rpartition(")")[2]
-        except OSError:
-            continue
-        if f"{MARK}={mark}".encode() in environment and state.split()[0] != "Z":
-            found.append(int(folder.name))
-    return found
-
-
-def until(happens, seconds=60.0):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if happens():
-            return True
-        time.sleep(0.02)
-    return False
-
-
-def started(mark, *words):
-    return subprocess.Popen(
-        [sys.executable, *map(str, words)], cwd=ROOT, env={**os.environ, MARK: mark}, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
+from marked_processes import MARK, ROOT, marked, started, until
 
 
 def test_the_second_ends_everything_of_up_at_once(tmp_path):
@@ -80,13 +47,18 @@ demo._evaluate(RunFolder("run"), "model", Path("out"))
 """
 
 
-def test_the_second_ends_the_demo_while_it_evaluates(tmp_path):
-    """Its child has not this terminal's Ctrl-C: the first is handed on once, and the child says what it stops."""
+@pytest.fixture
+def evaluation(tmp_path):
     child = tmp_path / "evaluation"
     child.write_text(EVALUATION.format(python=sys.executable))
     child.chmod(0o755)
+    return child
+
+
+def test_the_second_ends_the_demo_while_it_evaluates(evaluation):
+    """Its child has not this terminal's Ctrl-C: the first is handed on once, and the child says what it stops."""
     mark = f"{os.getpid()}-demo"
-    one = started(mark, "-c", DEMO, child)
+    one = started(mark, "-c", DEMO, evaluation)
     assert one.stderr.readline() == "ready\n"
     one.send_signal(signal.SIGINT)
     assert one.stderr.readline() == "stopping; Ctrl-C again ends it\n" and one.poll() is None
@@ -96,12 +68,9 @@ def test_the_second_ends_the_demo_while_it_evaluates(tmp_path):
     assert until(lambda: not marked(mark), 20.0), marked(mark)
 
 
-def test_a_demo_that_is_killed_leaves_no_evaluation(tmp_path):
-    child = tmp_path / "evaluation"
-    child.write_text(EVALUATION.format(python=sys.executable))
-    child.chmod(0o755)
+def test_a_demo_that_is_killed_leaves_no_evaluation(evaluation):
     mark = f"{os.getpid()}-killed"
-    one = started(mark, "-c", DEMO, child)
+    one = started(mark, "-c", DEMO, evaluation)
     assert one.stderr.readline() == "ready\n"
     one.kill()
     one.communicate(timeout=30)
