@@ -111,7 +111,8 @@ def _handed_out(ends: list[Any], names: list[str], huge_at_once: int, started: f
             waiting.remove(fits[0])
             idle.remove(end)
             end.send(fits[0])
-        for end in wait(list(doing), timeout=300):
+        answering: list[Any] = wait(list(doing), timeout=300)
+        for end in answering:
             verdicts += end.recv()
             del doing[end]
             idle.append(end)

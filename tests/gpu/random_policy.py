@@ -24,7 +24,7 @@ def make_policy(folder: Path, shape: str, dtype: torch.dtype, device: str) -> di
     torch.manual_seed(0)
     config = Qwen3Config(
         **SHAPES[shape], tie_word_embeddings=True, rope_theta=1e6, eos_token_id=3, pad_token_id=0, dtype=dtype
-    )  # type: ignore[arg-type]
+    )  # type: ignore[call-arg]
     with torch.device(device):
         model = Qwen3ForCausalLM(config).to(dtype)
     model.save_pretrained(folder)

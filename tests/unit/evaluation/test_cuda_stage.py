@@ -69,9 +69,9 @@ def capture(source: str) -> tuple[list[Extension], dict[str, Any]]:
         exec(compile(source, "candidate.py", "exec"), namespace)
     finally:
         if before is None:
-            del sys.modules["torch.utils.cpp_extension"], torch.utils.cpp_extension
+            del sys.modules["torch.utils.cpp_extension"], torch.utils.cpp_extension  # type: ignore[attr-defined]
         else:
-            sys.modules["torch.utils.cpp_extension"] = torch.utils.cpp_extension = before
+            sys.modules["torch.utils.cpp_extension"] = torch.utils.cpp_extension = before  # type: ignore[attr-defined]
     return msgspec.convert([frame["extension"] for frame in frames], list[Extension]), namespace
 
 
@@ -143,7 +143,7 @@ def test_operators_of_an_extension_that_is_no_module_need_a_gpu(form: str, tmp_p
         _ = space.tripled
     assert isinstance(names["library"], str)
     with pytest.raises(AttributeError, match=r"'str' object has no attribute 'doubled': with is_python_module=False"):
-        names["library"].doubled(torch.zeros(3))
+        names["library"].doubled(torch.zeros(3))  # type: ignore[attr-defined]
     add = torch.ops.aten.add
     capture(source.replace(namespace, "aten").replace("doubled", "add"))
     assert torch.ops.aten.add is add

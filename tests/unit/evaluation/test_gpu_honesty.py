@@ -219,7 +219,7 @@ def test_other_failures_are_not_the_compilers() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("size", [64, 4096, 1 << 20, 3 << 20, 40 << 20])
 def test_fresh_memory_of_any_size_is_poisoned(size) -> None:
-    gpu_profile.poison("cuda", [40 << 20])
+    gpu_profile.poison("cuda", [40 << 20], gpu_honesty.NAN)
     fresh = torch.empty(size // 4, device="cuda")
     assert bool(fresh.isnan().all())
 
