@@ -6,8 +6,8 @@
 Taken after the clocks and in a fresh child inside the walls, so that no timed process ever has a profiler in it: the
 child starts ncu, ncu starts a Python that makes the task's own inputs, calls forward twice unseen and once counted.
 What it says decides nothing. Counters may be the administrator's (the driver's RmProfilingAdminOnly), ncu absent, or
-refused by the walls; why is said once for each process. `parse` reads what `ncu --csv --page raw` prints: a row of
-names, a row of units, a row for each launch.
+refused by the walls; why is said once for each process, and after some failures in a row no more are tried. `parse`
+reads what `ncu --csv --page raw` prints: a row of names, a row of units, a row for each launch.
 """
 
 import csv
@@ -38,6 +38,8 @@ LOCAL = ("smsp__inst_executed_op_local_ld.sum", "smsp__inst_executed_op_local_st
 METRICS = (TIME, DRAM, SM, OCCUPANCY, REGISTERS, *LOCAL)
 MOST_LAUNCHES = 16
 WALL_S = 60.0
+FAILURES = 3
+"""In a row, until no more is tried: on some machines ncu hangs, and each verdict would wait for its whole time."""
 _PARAMETERS = "/proc/driver/nvidia/params"
 _INSTALLED = "/opt/nvidia/nsight-compute/*/ncu"
 _log = logging.getLogger(__name__)
@@ -166,22 +168,31 @@ class Counters:
         self._ncu = find_ncu() if ncu is None else ncu
         self._device = device
         self._told: set[str] = set()
+        self._failed = 0
 
     def lines(
         self, zygote: GpuZygote, limits: sandbox.Limits, task_source: str, profile: str, source: str, backend: str
     ) -> str:
         """`zygote` has no child before and none after. Raises ZygoteError."""
-        try:
-            return worded(heaviest(self._counted(zygote, limits, task_source, profile, source, backend)))
-        except NoCountersError as error:
-            if str(error) not in self._told:
-                self._told.add(str(error))
-                _log.warning("no hardware counters in feedback: %s", error)
+        if self._failed >= FAILURES:
             return ""
+        try:
+            names = self._names(source, backend)
+            launches = self._counted(zygote, limits, names, task_source, profile, source)
+        except NoCountersError as error:
+            self._tell(str(error))
+            if self._failed >= FAILURES:
+                self._tell(f"ncu failed {FAILURES} times in a row, so it is not started any more")
+            return ""
+        return worded(heaviest(launches))
 
-    def _counted(
-        self, zygote: GpuZygote, limits: sandbox.Limits, task_source: str, profile: str, source: str, backend: str
-    ) -> list[Launch]:
+    def _tell(self, why: str) -> None:
+        if why not in self._told:
+            self._told.add(why)
+            _log.warning("no hardware counters in feedback: %s", why)
+
+    def _names(self, source: str, backend: str) -> list[str]:
+        """Of the kernels to count. Raises NoCountersError where there is nothing to start."""
         if not self._ncu:
             raise NoCountersError("ncu is not found: install Nsight Compute")
         if backend != "triton":
@@ -193,7 +204,13 @@ class Counters:
         names = gpu_work.Names(source, backend).triton
         if not names:
             raise NoCountersError("the source defines no kernel")
+        return names
+
+    def _counted(
+        self, zygote: GpuZygote, limits: sandbox.Limits, names: list[str], task_source: str, profile: str, source: str
+    ) -> list[Launch]:
         script = import_path.script()
+        self._failed += 1
         zygote.begin(msgspec.structs.replace(limits, wall_s=WALL_S))
         try:
             with first_call(self._device):
@@ -203,7 +220,9 @@ class Counters:
         finally:
             if zygote.running:
                 zygote.end()
-        return parse(_text(answer))
+        launches = parse(_text(answer))
+        self._failed = 0
+        return launches
 
 
 def _text(answer: Any) -> str:

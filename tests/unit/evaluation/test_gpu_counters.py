@@ -140,6 +140,20 @@ def test_why_is_said_once(zygote, caplog):
     ]
 
 
+def test_an_ncu_that_hangs_is_not_started_for_every_candidate(zygote, caplog, monkeypatch):
+    """Each that hangs holds a verdict up for its whole time, and tells nobody anything."""
+    monkeypatch.setattr(gpu_counters, "WALL_S", 2.0)
+    counters = Counters("sh", "cpu")
+    begun = []
+    monkeypatch.setattr(zygote, "begin", lambda limits, begin=zygote.begin: (begun.append(limits), begin(limits)))
+    monkeypatch.setattr(gpu_counters, "command", lambda *words: ["sh", "-c", "sleep 1000"])
+    for _ in range(gpu_counters.FAILURES + 2):
+        assert counters.lines(zygote, LIMITS, TASK.source, "full", CANDIDATE.format(body=RIGHT), "triton") == ""
+    assert len(begun) == gpu_counters.FAILURES and not zygote.running
+    first, last = [record.getMessage() for record in caplog.records]
+    assert "the process that counts failed" in first and "not started any more" in last
+
+
 @pytest.mark.parametrize(
     ("source", "backend", "said"), [("x = 1", "triton", "defines no kernel"), ("x = 1", "cuda", "only Triton's")]
 )
