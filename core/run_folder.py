@@ -10,6 +10,7 @@ runs/demo/
   record/               facts, steps, episodes, metrics: what reports, the ledger and replay read
   audit.jsonl           which tasks would pay for computing nothing
   report.html
+  best/                 the best kernel of each task, judged again (`kernelmill best`)
 """
 
 import json

@@ -24,6 +24,7 @@ COMMANDS = (
     "export",
     "ledger",
     "report",
+    "best",
     "inspect",
     "doctor",
 )

@@ -191,6 +191,12 @@ class JudgePool:
         hello = self._workers[0].hello
         return hello.walls if hello else ""
 
+    @property
+    def gpu(self) -> str:
+        """The first worker's GPU by its name; empty before `start`, and for the CPU tier."""
+        hello = self._workers[0].hello
+        return hello.gpu if hello else ""
+
     async def judge(self, task: Task, candidate: str, key: str) -> Verdict:
         """One terminal verdict; waits while all workers are busy. Raises JudgeUnfit."""
         self._waiting += 1

@@ -25,10 +25,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
-    """The worker can judge; `walls` says how strong its sandbox is."""
+    """The worker can judge; `walls` says how strong its sandbox is, `gpu` which one it judges on (empty: none)."""
 
     walls: str
     level: str
+    gpu: str = ""
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
@@ -95,7 +96,8 @@ def main(fd: int, parent: int, slot: int, proves: int) -> int:
     except (OSError, ZygoteError) as error:
         connection.sendall(pack(Refused(reason=str(error))))
         return 1
-    connection.sendall(pack(Hello(walls=judge.walls.describe(), level=judge.walls.level)))
+    gpu = torch.cuda.get_device_name(0) if settings.on_gpu else ""
+    connection.sendall(pack(Hello(walls=judge.walls.describe(), level=judge.walls.level, gpu=gpu)))
     try:
         while (request := receive(Request)) is not None:
             try:

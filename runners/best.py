@@ -1,0 +1,268 @@
+"""`kernelmill best RUN`: the best kernel of each task of a run, judged again and written as files.
+
+What a run measured once, in the middle of everything, and chose for being the fastest is too good on average: so the
+fastest few of each task are judged anew, and the figures are those of now. RUN/best then holds kernel.py, reference.py
+and verdict.json for each task, and best.json for all of them. Works at any moment of a run; called again, it judges
+what is new. Overrides judge elsewhere or otherwise:
+
+    kernelmill best demo
+    kernelmill best runs/mine judge.device_class=h100 judge.speed=measured
+"""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from runners.pulse import Pulse, lasting
+
+if TYPE_CHECKING:
+    from configs.schema import RunConfig
+    from core.evaluation.pool import JudgePool
+    from core.record.best import Kernel
+    from core.record.best_folder import BestFolder, Row
+    from core.tasks.task import Task
+
+AGAIN = 3
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the subcommand; nothing here imports torch."""
+    parser = subparsers.add_parser(
+        "best",
+        help="the best kernel of each task, judged again, as files",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("run_folder", help="the run's folder (runs/demo), or its name in runs/ (demo)")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="where to (default: best/ in the run's folder)")
+    parser.add_argument(
+        "--task", action="append", default=[], metavar="PATTERN",
+        help="only these tasks, e.g. 'starter/l1_*'; may be given several times",
+    )  # fmt: skip
+    parser.add_argument(
+        "--again", type=int, default=AGAIN, metavar="N",
+        help=f"kernels of each task that are judged again, the fastest of the run (default {AGAIN})",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print best.json instead of lines")
+    parser.add_argument("overrides", nargs="*", default=[], metavar="KEY=VALUE", help="overrides, e.g. judge.workers=8")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """0, or 1 when no kernel passed; raises RecordError, ConfigError, TaskError, JudgeError or UsageError with what to
+    do."""
+    from configs.load import load
+    from core.record import best, cuts, reading
+    from core.record.best_folder import INDEX, BestFolder
+    from runners import interrupts
+    from runners.preflight import check_writable
+    from runners.usage import UsageError
+
+    if args.again < 1:
+        raise UsageError(f"--again {args.again}: wanted at least 1")
+    folder = reading.run_folder(args.run_folder)
+    config = load(folder / "config.json", args.overrides)
+    _check_judge(config)
+    out = args.out or folder / "best"
+    check_writable(out.absolute(), f"--out {out}" if args.out else str(out))
+    for line in cuts.left_out(folder):
+        print(f"kernelmill best: {folder}: {line}", file=sys.stderr)
+    began = time.monotonic()
+    with Pulse(lambda: f"kernelmill best: reading {folder / 'record'}, {lasting(time.monotonic() - began)}"):
+        written = best.passed(folder)
+    if not written:
+        print(f"kernelmill best: no kernel of {folder} has passed yet", file=sys.stderr)
+        return 1
+    chosen = _chosen(written, args.task)
+    jobs = _jobs(config, {task_id: kernels[: args.again] for task_id, kernels in chosen.items()})
+    progress = Progress(len(jobs), args.json)
+    kept = BestFolder(out, config.run.name)
+    with Pulse(progress.line):
+        interrupts.run("best", _judged(config, jobs, kept, progress), "the judge's workers")
+    if args.json:
+        print((out / INDEX).read_text(), end="")
+    return _summary([kept.row(task.task_id) for task, _ in jobs], out, sys.stderr if args.json else sys.stdout)
+
+
+def _check_judge(config: "RunConfig") -> None:
+    from runners.preflight import has_gpu
+    from runners.usage import UsageError
+
+    if config.judge.device_class != "cpu" and not has_gpu():
+        raise UsageError(
+            f"the run judges on judge.device_class = {config.judge.device_class!r}, but this machine has no GPU: call "
+            "this where there is one, or give judge.device_class=cpu judge.speed=modelled to judge by the CPU tier"
+        )
+
+
+def _chosen(written: "dict[str, list[Kernel]]", patterns: list[str]) -> "dict[str, list[Kernel]]":
+    from fnmatch import fnmatchcase
+
+    from runners.usage import UsageError
+
+    for pattern in patterns:
+        if not any(fnmatchcase(task_id, pattern) for task_id in written):
+            raise UsageError(
+                f"--task {pattern}: no kernel of such a task has passed; tasks with one: "
+                f"{', '.join(list(written)[:5])}{', ...' if len(written) > 5 else ''}"
+            )
+    return {
+        task_id: kernels
+        for task_id, kernels in written.items()
+        if not patterns or any(fnmatchcase(task_id, pattern) for pattern in patterns)
+    }
+
+
+def _jobs(config: "RunConfig", chosen: "dict[str, list[Kernel]]") -> "list[tuple[Task, list[Kernel]]]":
+    """Each task with the kernels that are to be judged again."""
+    from core.tasks.rows import Refused
+    from runners.preflight import tasks_of
+    from runners.usage import UsageError
+
+    refused: list[Refused] = []
+    tasks = {task.task_id: task for side in ("train", "heldout") for task in tasks_of(config, side, refused)}
+    if gone := [task_id for task_id in chosen if task_id not in tasks]:
+        some = ", ".join(gone[:3]) + (", ..." if len(gone) > 3 else "")
+        told = f"{len(gone)} of {len(chosen)} tasks with kernels are no more in the run's sources: {some}"
+        if len(gone) == len(chosen):
+            raise UsageError(f"{told}; put the sources back as they were")
+        print(f"kernelmill best: {told}: left out", file=sys.stderr)
+    return [(tasks[task_id], kernels) for task_id, kernels in chosen.items() if task_id in tasks]
+
+
+class Progress:
+    """A line for each task that is decided, and one now and then of how far it is."""
+
+    def __init__(self, total: int, json: bool) -> None:
+        self._total = total
+        self._out = sys.stderr if json else sys.stdout
+        self._done = 0
+        self._judging = False
+        self._started = time.monotonic()
+
+    def begin(self, stand: int) -> None:
+        """`stand`: tasks that an earlier call decided."""
+        self._judging, self._done = True, stand
+
+    def told(self, row: "Row") -> None:
+        print(line_of(row), file=self._out, flush=True)
+
+    def decided(self, row: "Row") -> None:
+        self._done += 1
+        self.told(row)
+
+    def line(self) -> str:
+        lasts = lasting(time.monotonic() - self._started)
+        if not self._judging:
+            return f"kernelmill best: starting the judge, for {lasts}"
+        return f"kernelmill best: {self._done} of {self._total} tasks, {lasts}"
+
+
+async def _judged(
+    config: "RunConfig", jobs: "list[tuple[Task, list[Kernel]]]", kept: "BestFolder", progress: Progress
+) -> None:
+    import asyncio
+
+    from actors.cards import names_of
+    from core.evaluation.pool import JudgePool
+    from core.evaluation.settings import JudgeSettings
+
+    known = JudgeSettings.__struct_fields__
+    settings = JudgeSettings(**{name: value for name, value in config.judge.model_dump().items() if name in known})
+    pool = JudgePool(settings, config.judge.workers, names_of(config.judge.cards_of("evaluator-0"), "judge.cards"))
+    try:
+        await pool.start()
+        kept.judge_with(_judge(settings, pool))
+        keys = [tuple(_key(config, task, kernel) for kernel in kernels) for task, kernels in jobs]
+        stand = [kept.stands(task.task_id, judged) for (task, _), judged in zip(jobs, keys, strict=True)]
+        progress.begin(sum(stand))
+        for (task, _), stood in zip(jobs, stand, strict=True):
+            if stood:
+                progress.told(kept.row(task.task_id))
+
+        async def one(task: "Task", kernels: "list[Kernel]", judged: tuple[str, ...]) -> None:
+            await _decide(pool, kept, task, kernels, judged)
+            progress.decided(kept.row(task.task_id))
+
+        async with asyncio.TaskGroup() as group:
+            for (task, kernels), judged, stood in zip(jobs, keys, stand, strict=True):
+                if not stood:
+                    group.create_task(one(task, kernels, judged))
+    finally:
+        await pool.stop()
+
+
+async def _decide(
+    pool: "JudgePool", kept: "BestFolder", task: "Task", kernels: "list[Kernel]", judged: tuple[str, ...]
+) -> None:
+    import asyncio
+
+    from core.evaluation.pool import JudgeError, JudgeUnfit
+    from core.record.best import speed_of
+
+    try:
+        verdicts = await asyncio.gather(
+            *(pool.judge(task, kernel.source, key) for kernel, key in zip(kernels, judged, strict=True))
+        )
+    except JudgeUnfit as error:
+        raise JudgeError(f"{error}; what was decided so far stands in {kept.root}: call this again") from None
+    pairs = list(zip(kernels, verdicts, strict=True))
+    if passed := [pair for pair in pairs if pair[1].kind == "pass"]:
+        kernel, verdict = max(passed, key=lambda pair: speed_of(pair[1]))
+        kept.keep(kernel, task.source, verdict, judged)
+    else:
+        kept.refuse(*next((pair for pair in pairs if pair[1].kind == "infra"), pairs[0]), judged)
+
+
+def _key(config: "RunConfig", task: "Task", kernel: "Kernel") -> str:
+    from core.identity import candidate_key
+
+    return candidate_key(task.source, kernel.source, config.judge.identity(), config.judge.device_class)
+
+
+def _judge(settings: Any, pool: "JudgePool") -> dict[str, Any]:
+    """Whatever decides a verdict or its figures."""
+    from importlib.metadata import version
+
+    packages = {name: version(name) for name in ("kernelmill", "torch", "triton")}
+    return {
+        "device_class": settings.device_class,
+        "gpu": pool.gpu,
+        "walls": pool.walls,
+        "packages": packages,
+        "settings": settings.identity(),
+    }
+
+
+def line_of(row: "Row") -> str:
+    """A task for people: its speed now, who wrote it; or why there is nothing."""
+    from runners.live import clean
+
+    if row.state != "kept":
+        return clean(f"{row.task_id}  {row.state}: {row.why}")
+    speed = "correct, no speed"
+    if row.speedup is not None:
+        speed = f"{row.speedup:.2f}x {row.speed_kind}"
+        if row.speedup_low is not None and row.speedup_low < row.speedup:
+            speed += f" (at least {row.speedup_low:.2f}x)"
+        if row.runtime_ms is not None and row.baseline_ms is not None:
+            speed += f", {row.runtime_ms:.4g} ms against {row.baseline_ms:.4g} ms"
+    often = "once" if row.times == 1 else f"{row.times} times"
+    return clean(f"{row.task_id}  {speed}; version {row.version}, turn {row.turn + 1}, written {often}")
+
+
+def _summary(rows: "list[Row]", root: Path, out: TextIO) -> int:
+    kept = sum(row.state == "kept" for row in rows)
+    rest = "".join(
+        f"; {count} {words}"
+        for state, words in (
+            ("failed", "did not pass again"),
+            ("unsupported", "this judge can't tell"),
+            ("unjudged", "not judged for trouble on our side: call this again"),
+        )
+        if (count := sum(row.state == state for row in rows))
+    )
+    print(f"{kept} of {len(rows)} tasks have a kernel in {root}{rest}", file=out)
+    return 0 if kept else 1
