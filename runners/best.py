@@ -57,6 +57,7 @@ def run(args: argparse.Namespace) -> int:
     from core.record import best, cuts, reading
     from core.record.best_folder import INDEX, BestFolder
     from runners import interrupts
+    from runners.playing import check_cards, check_judge
     from runners.preflight import check_writable
     from runners.usage import UsageError
 
@@ -64,7 +65,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--again {args.again}: wanted at least 1")
     folder = reading.run_folder(args.run_folder)
     config = load(folder / "config.json", args.overrides)
-    _check_judge(config)
+    check_cards(config)
+    check_judge(config)
     out = args.out or folder / "best"
     check_writable(out.absolute(), f"--out {out}" if args.out else str(out))
     for line in cuts.left_out(folder):
@@ -84,17 +86,6 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print((out / INDEX).read_text(), end="")
     return _summary([kept.row(task.task_id) for task, _ in jobs], out, sys.stderr if args.json else sys.stdout)
-
-
-def _check_judge(config: "RunConfig") -> None:
-    from runners.preflight import has_gpu
-    from runners.usage import UsageError
-
-    if config.judge.device_class != "cpu" and not has_gpu():
-        raise UsageError(
-            f"the run judges on judge.device_class = {config.judge.device_class!r}, but this machine has no GPU: call "
-            "this where there is one, or give judge.device_class=cpu judge.speed=modelled to judge by the CPU tier"
-        )
 
 
 def _chosen(written: "dict[str, list[Kernel]]", patterns: list[str]) -> "dict[str, list[Kernel]]":
@@ -165,17 +156,14 @@ async def _judged(
 ) -> None:
     import asyncio
 
-    from actors.cards import names_of
-    from core.evaluation.pool import JudgePool
-    from core.evaluation.settings import JudgeSettings
+    from runners.judging_again import judged_again
+    from runners.playing import key_of, pool_of
 
-    known = JudgeSettings.__struct_fields__
-    settings = JudgeSettings(**{name: value for name, value in config.judge.model_dump().items() if name in known})
-    pool = JudgePool(settings, config.judge.workers, names_of(config.judge.cards_of("evaluator-0"), "judge.cards"))
+    pool = pool_of(config)
     try:
         await pool.start()
-        kept.judge_with(_judge(settings, pool))
-        keys = [tuple(_key(config, task, kernel) for kernel in kernels) for task, kernels in jobs]
+        kept.judge_with(_judge(pool))
+        keys = [tuple(key_of(config, task, kernel.source) for kernel in kernels) for task, kernels in jobs]
         stand = [kept.stands(task.task_id, judged) for (task, _), judged in zip(jobs, keys, strict=True)]
         progress.begin(sum(stand))
         for (task, _), stood in zip(jobs, stand, strict=True):
@@ -183,7 +171,11 @@ async def _judged(
                 progress.told(kept.row(task.task_id))
 
         async def one(task: "Task", kernels: "list[Kernel]", judged: tuple[str, ...]) -> None:
-            await _decide(pool, kept, task, kernels, judged)
+            kernel, verdict = await judged_again(pool, task, kernels, judged)
+            if verdict.kind == "pass":
+                kept.keep(kernel, task.source, verdict, judged)
+            else:
+                kept.refuse(kernel, verdict, judged)
             progress.decided(kept.row(task.task_id))
 
         async with asyncio.TaskGroup() as group:
@@ -194,63 +186,29 @@ async def _judged(
         await pool.stop()
 
 
-async def _decide(
-    pool: "JudgePool", kept: "BestFolder", task: "Task", kernels: "list[Kernel]", judged: tuple[str, ...]
-) -> None:
-    import asyncio
-
-    from core.evaluation.pool import JudgeError, JudgeUnfit
-    from core.record.best import speed_of
-
-    try:
-        verdicts = await asyncio.gather(
-            *(pool.judge(task, kernel.source, key) for kernel, key in zip(kernels, judged, strict=True))
-        )
-    except JudgeUnfit as error:
-        raise JudgeError(f"{error}; what was decided so far stands in {kept.root}: call this again") from None
-    pairs = list(zip(kernels, verdicts, strict=True))
-    if passed := [pair for pair in pairs if pair[1].kind == "pass"]:
-        kernel, verdict = max(passed, key=lambda pair: speed_of(pair[1]))
-        kept.keep(kernel, task.source, verdict, judged)
-    else:
-        kept.refuse(*next((pair for pair in pairs if pair[1].kind == "infra"), pairs[0]), judged)
-
-
-def _key(config: "RunConfig", task: "Task", kernel: "Kernel") -> str:
-    from core.identity import candidate_key
-
-    return candidate_key(task.source, kernel.source, config.judge.identity(), config.judge.device_class)
-
-
-def _judge(settings: Any, pool: "JudgePool") -> dict[str, Any]:
+def _judge(pool: "JudgePool") -> dict[str, Any]:
     """Whatever decides a verdict or its figures."""
     from importlib.metadata import version
 
     packages = {name: version(name) for name in ("kernelmill", "torch", "triton")}
     return {
-        "device_class": settings.device_class,
+        "device_class": pool.settings.device_class,
         "gpu": pool.gpu,
         "walls": pool.walls,
         "packages": packages,
-        "settings": settings.identity(),
+        "settings": pool.settings.identity(),
     }
 
 
 def line_of(row: "Row") -> str:
     """A task for people: its speed now, who wrote it; or why there is nothing."""
+    from runners.judging_again import speed_in_words
     from runners.live import clean
 
     if row.state != "kept":
         return clean(f"{row.task_id}  {row.state}: {row.why}")
-    speed = "correct, no speed"
-    if row.speedup is not None:
-        speed = f"{row.speedup:.2f}x {row.speed_kind}"
-        if row.speedup_low is not None and row.speedup_low < row.speedup:
-            speed += f" (at least {row.speedup_low:.2f}x)"
-        if row.runtime_ms is not None and row.baseline_ms is not None:
-            speed += f", {row.runtime_ms:.4g} ms against {row.baseline_ms:.4g} ms"
     often = "once" if row.times == 1 else f"{row.times} times"
-    return clean(f"{row.task_id}  {speed}; version {row.version}, turn {row.turn + 1}, written {often}")
+    return clean(f"{row.task_id}  {speed_in_words(row)}; version {row.version}, turn {row.turn + 1}, written {often}")
 
 
 def _summary(rows: "list[Row]", root: Path, out: TextIO) -> int:

@@ -25,6 +25,7 @@ COMMANDS = (
     "ledger",
     "report",
     "best",
+    "optimize",
     "inspect",
     "doctor",
 )

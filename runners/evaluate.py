@@ -46,10 +46,10 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """0; raises UsageError, ConfigError or TaskError when the config, the model or the tasks can't be used."""
-    from actors.cards import names_of
     from configs.load import load
     from core.record.heldout import save
     from runners import interrupts
+    from runners.playing import check_cards
     from runners.preflight import check_engine, check_model, check_output, tasks_of
     from runners.tasks import tell_left_out
     from runners.usage import UsageError
@@ -61,11 +61,7 @@ def run(args: argparse.Namespace) -> int:
     config = load(args.config, [*args.overrides, *([f"model.path={args.model!r}"] if args.model else [])])
     check_model(config, str(args.config))
     check_engine(config)
-    try:
-        names_of(config.judge.cards_of("evaluator-0"), "judge.cards")
-        names_of(config.rollout.cards_of("generator-0"), "rollout.cards")
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    check_cards(config)
     tasks = tasks_of(config, "heldout")
     tell_left_out([source.model_dump() for source in config.tasks.heldout])
     chosen = tasks[: args.tasks]
@@ -125,71 +121,15 @@ async def measure(
 ) -> "HeldOut":
     """Evaluate the policy in `config.model.path` with an engine and judges of this process's own, on the cards of a
     run's first generator and first evaluator."""
-    import asyncio
+    from runners.playing import at_hand
 
-    from actors.cards import names_of, number_cards, take_cards
-    from core.episodes.chat import Chat
-    from core.episodes.heldout import evaluate
-    from core.episodes.play import PlaySettings
-    from core.evaluation.pool import JudgePool
-    from core.evaluation.reward import score
-    from core.evaluation.settings import JudgeSettings
-    from core.evaluation.verdict import Verdict
-    from core.generation.load import load_engine, load_tokenizer
-    from core.identity import candidate_key
-    from core.tasks.task import Task
-    from core.to_the_end import to_the_end
-
-    known = JudgeSettings.__struct_fields__
-    gpus = names_of(config.judge.cards_of("evaluator-0"), "judge.cards")
-    pool = JudgePool(
-        JudgeSettings(**{name: value for name, value in config.judge.model_dump().items() if name in known}),
-        config.judge.workers,
-        gpus,
-    )
-    take_cards(config.rollout.cards_of("generator-0"), "rollout.cards")  # the engine's; the judge has its own by now
-    number_cards()
-    engine = load_engine(
-        config.rollout.engine,
-        config.model.path,
-        dtype=config.model.dtype,
-        context_tokens=config.model.context_tokens,
-        batch_rows=config.rollout.batch_rows,
-        threads=config.rollout.threads,
-        vllm=config.rollout.vllm.model_dump(),
-    )
-    verdicts: dict[str, asyncio.Task[Verdict]] = {}
-
-    async def judge(task: Task, candidate: str) -> Verdict:
-        # Equal kernels share one verdict, as they do on the bus; a waiter that gives up leaves it to the others.
-        key = candidate_key(task.source, candidate, config.judge.identity(), config.judge.device_class)
-        if key not in verdicts:
-            verdicts[key] = asyncio.create_task(pool.judge(task, candidate, key))
-        return await to_the_end(verdicts[key])
-
-    try:
-        await asyncio.gather(pool.start(), engine.start())
+    async with at_hand(config) as playing:
         if progress:
             progress.begin()
-        return await evaluate(
+        return await playing.evaluate(
             tasks,
-            engine=engine,
-            chat=Chat(
-                load_tokenizer(config.model.path),
-                thinking=config.episodes.thinking,
-                plain=config.episodes.prompt == "kernelllm",
-            ),
-            judge=judge,
-            score=lambda verdict: score(verdict, **config.reward.model_dump()),
-            settings=PlaySettings.of(config.episodes, config.rollout),
             samples_per_task=samples_per_task,
             seed=seed,
             step=step,
-            episodes_in_flight=config.rollout.batch_rows,
             ended=progress.ended if progress else lambda _: None,
         )
-    finally:
-        try:
-            await engine.stop()
-        finally:
-            await pool.stop()

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from core import columns
+from core.episodes.heldout_figures import HeldOut
 from core.evaluation.verdict import Verdict
 from core.record import heldout, reading
 
@@ -37,8 +38,13 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
 
 def passed(run: str | Path) -> dict[str, list[Kernel]]:
     """task_id -> its kernels, the fastest first; tasks in the order of their ids. Raises RecordError."""
+    return ranked(_written(Path(run)))
+
+
+def ranked(written: Iterable[Kernel]) -> dict[str, list[Kernel]]:
+    """As `passed`, of kernels as they were written."""
     found: dict[tuple[str, str], Kernel] = {}
-    for kernel in _written(Path(run)):
+    for kernel in written:
         key = (kernel.task_id, kernel.source)
         known = found.get(key)
         found[key] = kernel if known is None else msgspec.structs.replace(known, times=known.times + 1)
@@ -72,11 +78,15 @@ def _written(run: Path) -> Iterator[Kernel]:
         turns = [_Turn(turn.index, turn.candidate, turn.verdict, _last(turn.versions)) for turn in episode.turns]
         yield from _right(episode.task_id, episode.level, episode.episode_id, turns)
     for name in (heldout.BEFORE, heldout.AFTER):
-        if (evaluation := heldout.load_if_whole(run / name)) is None:
-            continue
-        for played in evaluation.episodes:
-            turns = [_Turn(n, turn.candidate, turn.verdict, evaluation.version) for n, turn in enumerate(played.turns)]
-            yield from _right(played.task_id, played.level, name, turns)
+        if (evaluation := heldout.load_if_whole(run / name)) is not None:
+            yield from of_evaluation(evaluation, name)
+
+
+def of_evaluation(evaluation: HeldOut, name: str) -> Iterator[Kernel]:
+    """Those that passed there; `name` stands for their episodes."""
+    for played in evaluation.episodes:
+        turns = [_Turn(n, turn.candidate, turn.verdict, evaluation.version) for n, turn in enumerate(played.turns)]
+        yield from _right(played.task_id, played.level, name, turns)
 
 
 def _right(task_id: str, level: int, episode: str, turns: Iterable[_Turn]) -> Iterator[Kernel]:
