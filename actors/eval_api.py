@@ -123,6 +123,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     two kinds."""
 
 
+_NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What reading a body may raise; RecursionError where it is nested too deeply, in a field that is ignored too."""
 _requests = msgspec.json.Decoder(EvalRequest, strict=False)
 _batches = msgspec.json.Decoder(Batch)
 
@@ -131,22 +133,22 @@ def read_request(body: bytes, backends: tuple[str, ...]) -> EvalRequest:
     """The request in a JSON body. Raises BadRequest: 422 when it is not one, 400 for a backend that is not judged."""
     try:
         request = _requests.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _NO_JSON as error:
         raise BadRequest(422, f"the body is not an eval request: {error}") from None
     if request.backend not in BACKENDS:
         raise BadRequest(400, f"unknown backend {request.backend!r}: wanted one of {', '.join(backends)}")
-    if request.backend not in backends:
-        raise BadRequest(
-            400,
-            f"backend {request.backend!r} (the API's default is 'cuda') is not judged here: "
-            f'send "backend": "{backends[0]}"',
-        )
     for name in ("original_model_src", "custom_model_src"):
         if not getattr(request, name).strip():
             raise BadRequest(422, f"{name} is empty: wanted Python source")
     # The API's default is 'cuda', and KernelBench's server runs Triton under it: clients leave it so.
     if request.backend == "cuda" and "triton" in backends and is_triton(request.custom_model_src):
         return msgspec.structs.replace(request, backend="triton")
+    if request.backend not in backends:
+        raise BadRequest(
+            400,
+            f"backend {request.backend!r} (the API's default is 'cuda') is not judged here: "
+            f'send "backend": "{backends[0]}"',
+        )
     return request
 
 
@@ -158,7 +160,7 @@ def read_id(body: bytes) -> Any:
     """The `id` of a request that is none otherwise, so that its line in a batch's answer can be told; else None."""
     try:
         return msgspec.json.decode(body, type=_Named).id
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except _NO_JSON:
         return None
 
 
@@ -166,7 +168,7 @@ def read_batch(body: bytes) -> list[bytes]:
     """The bodies of the single requests. Raises BadRequest."""
     try:
         batch = _batches.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _NO_JSON as error:
         raise BadRequest(422, f'the body is not {{"requests": [...]}}: {error}') from None
     if not batch.requests:
         raise BadRequest(422, "requests is empty: wanted at least one eval request")

@@ -1,10 +1,11 @@
 """Which answer a verdict is: nothing but a verdict about the kernel may look like one."""
 
+import ast
 import json
 
 import pytest
 
-from actors.eval_api import BadRequest, EvalRequest, Terms, _statistics, answer, read_batch, read_request
+from actors.eval_api import BadRequest, EvalRequest, Terms, _statistics, answer, read_batch, read_id, read_request
 from actors.fault_book import is_fault
 from core.evaluation.categories import CATEGORIES
 from core.evaluation.verdict import Verdict
@@ -111,6 +112,10 @@ def test_measured_time_is_given_when_it_was_wanted():
     assert told("pass", request=quiet, **measured).body["runtime"] == -1.0
 
 
+DEEP = b"[" * 20_000 + b"]" * 20_000
+"""Deeper than any reader goes."""
+
+
 @pytest.mark.parametrize(
     ("body", "status", "text"),
     [
@@ -121,6 +126,8 @@ def test_measured_time_is_given_when_it_was_wanted():
         (b'{"original_model_src": "a", "custom_model_src": "b", "seed_num": "x"}', 422, "$.seed_num"),
         (b'{"original_model_src": "\\ud800", "custom_model_src": "b"}', 422, "surrogate"),
         (b'{"original_model_src": "\xff", "custom_model_src": "b"}', 422, "not an eval request"),
+        (b'{"seed": ' + DEEP + b', "original_model_src": "a", "custom_model_src": "b"}', 422, "recursion"),
+        (DEEP, 422, "not an eval request"),
         (b'{"original_model_src": " ", "custom_model_src": "b", "backend": "triton"}', 422, "is empty"),
         (b'{"original_model_src": "a", "custom_model_src": "b", "backend": "hip"}', 400, "'hip'"),
         (b'{"original_model_src": "a", "custom_model_src": "b"}', 400, '"backend": "triton"'),
@@ -142,11 +149,15 @@ def test_the_slime_clients_request_is_read():
     assert (request.custom_model_src, request.task().source, request.task().backend) == ("b", "a", "triton")
 
 
-@pytest.mark.parametrize("body", [b"{}", b'{"requests": []}', b'{"requests": 3}', b"x"])
+@pytest.mark.parametrize("body", [b"{}", b'{"requests": []}', b'{"requests": 3}', b"x", b'{"requests": [%s]}' % DEEP])
 def test_bad_batches_get_one_clear_line(body):
     with pytest.raises(BadRequest) as caught:
         read_batch(body)
     assert caught.value.status == 422 and "requests" in str(caught.value)
+
+
+def test_an_id_that_is_nested_too_deeply_is_none():
+    assert read_id(b'{"id": %s}' % DEEP) is None
 
 
 TRITON = "import triton\n@triton.jit\ndef kernel(x): ...\nclass ModelNew: ..."
@@ -159,7 +170,12 @@ CUDA = "from torch.utils.cpp_extension import load_inline\nclass ModelNew: ..."
         (TRITON, None, ("triton", "cuda"), "triton"),
         (TRITON, "cuda", ("triton", "cuda"), "triton"),
         (TRITON, "cuda", ("cuda",), "cuda"),  # a run's own
+        (TRITON, None, ("triton",), "triton"),  # a run's own, and a client that leaves the default
+        ("# not cpp_extension\n" + TRITON + '\nx = "cpp_extension"', None, ("triton", "cuda"), "triton"),
+        (TRITON + "\ndef (", None, ("triton", "cuda"), "triton"),
         (CUDA, None, ("triton", "cuda"), "cuda"),
+        (f'"""\n{TRITON}\n"""\n{CUDA}\n# @triton.jit', None, ("triton", "cuda"), "cuda"),
+        ("import jitter\nx = 'triton.jit'", None, ("triton", "cuda"), "cuda"),
         (CUDA + TRITON, None, ("triton", "cuda"), "cuda"),
         (CUDA, "triton", ("triton", "cuda"), "triton"),
         ("def (", None, ("triton", "cuda"), "cuda"),
@@ -168,3 +184,19 @@ CUDA = "from torch.utils.cpp_extension import load_inline\nclass ModelNew: ..."
 def test_triton_under_the_default_backend_is_judged_as_triton(source, said, backends, judged):
     body = {"original_model_src": "a", "custom_model_src": source} | ({"backend": said} if said else {})
     assert read_request(json.dumps(body).encode(), backends).task().backend == judged
+
+
+def test_which_backend_it_is_takes_no_tree(monkeypatch):
+    """A tree of a megabyte takes many seconds, and requests are read on the event loop."""
+
+    parsed, parse = [], ast.parse
+
+    def noted(source, *args, **more):
+        parsed.append(source)
+        return parse(source, *args, **more)
+
+    monkeypatch.setattr("ast.parse", noted)
+    for source, judged in ((TRITON, "triton"), (CUDA, "cuda")):
+        body = {"original_model_src": "a", "custom_model_src": source}
+        assert read_request(json.dumps(body).encode(), ("triton", "cuda")).backend == judged
+    assert TRITON not in parsed and CUDA not in parsed

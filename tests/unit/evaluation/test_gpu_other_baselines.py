@@ -3,6 +3,7 @@
 On the CPU a task stands in for the compiler by a `compile` method of its own; on a GPU torch.compile is what it is.
 """
 
+import msgspec
 import pytest
 import torch
 from test_gpu_stage import CANDIDATE, RIGHT, TASK
@@ -13,9 +14,11 @@ from core.evaluation.gpu import measure as gpu_measure
 from core.evaluation.gpu import timing
 from core.evaluation.gpu.clock import GpuSettings, Timed
 from core.evaluation.gpu.condition import RAN_ON
+from core.evaluation.gpu.floor import Floor
 from core.evaluation.gpu.quiet import Quiet
 from core.evaluation.gpu.stage import GpuStage
 from core.evaluation.walls import sandbox
+from core.identity import digest_json
 from core.tasks.task import Task
 
 PROTOCOL = timing.Protocol(rounds=2, most_rounds=2, budget_s=0.1, most_calls=6)
@@ -93,6 +96,51 @@ def test_each_is_measured_once_and_remembered(stage):
     assert all(known(stage, name).median_ms > 0 and known(stage, name).calls > 0 for name in MODES)
     assert judged(stage).kind == "pass"
     assert set(stage.measured.others) == set(MODES) and not set(MODES) & set(stage.spent_s)
+
+
+def test_all_that_a_time_depends_on_is_in_its_key(stage, monkeypatch):
+    assert judged(stage).kind == "pass"
+    task = stage._task[1]
+
+    def key(name="compile", **settings):
+        return digest_json(gpu_baseline.key(task, GpuSettings(**{**as_dict(stage.settings), **settings}), name))
+
+    found = [key(), key("max-autotune"), key(profile="small"), key(protocol=timing.Protocol())]
+    with monkeypatch.context() as other:
+        other.setattr(gpu_baseline, "driver_version", lambda: "1.2.3")
+        found.append(key())
+    for package in ("triton", "nvidia-cublas"):
+        with monkeypatch.context() as other:
+            versions = {**gpu_baseline.packages(), package: "0.0.1"}
+            other.setattr(gpu_baseline, "packages", lambda versions=versions: versions)
+            found.append(key())
+    with monkeypatch.context() as other:
+        other.setattr(torch, "__version__", "0.0.1")
+        found.append(key())
+    with monkeypatch.context() as other:
+        other.setattr(task.reference, "flags", {**task.reference.flags, "cuda.matmul.allow_tf32": "True"})
+        found.append(key())
+    wider = [t.new_empty((*t.shape[:-1], t.shape[-1] + 1)) for t in task.reference.outputs]
+    with monkeypatch.context() as other:
+        other.setattr(task.reference, "outputs", wider)
+        found.append(key())
+    with monkeypatch.context() as other:
+        other.setattr(task, "source", task.source + "\n")
+        found.append(key())
+    assert len(set(found)) == len(found) and key() == found[0]
+
+
+def test_the_feedback_tells_which_part_of_the_roofline_is_reached(stage):
+    assert judged(stage).kind == "pass"
+    result = msgspec.structs.replace(
+        stage.measured, runtime_ms=0.5, baseline_ms=1.0, speedup=2.0, floor_ms=0.2, roofline_share=0.4
+    )
+    for floor, words in ((Floor(memory_ms=0.2), "memory allows"), (Floor(matrix_ms=0.2), "matrix units allow")):
+        stage._clock.floor = floor
+        told = stage._clock._worded("k", result).feedback
+        assert f"0.5 ms, eager PyTorch 1 ms. 40 % of what the {words} (0.2 ms)." in told
+    below = stage._clock._worded("k", msgspec.structs.replace(result, below_floor=True))
+    assert "faster than the hardware can" in below.feedback and below.screens == ("below_floor",)
 
 
 def test_they_are_measured_on_a_quiet_gpu(stage):
@@ -207,8 +255,6 @@ def test_lines_that_came_with_the_verdict_stay(stage):
 
 def timing_free(verdict, more):
     """The verdict as the stage has it before other baselines are told, with lines of the profile."""
-    import msgspec
-
     return msgspec.structs.replace(verdict, feedback=verdict.feedback + more)
 
 
