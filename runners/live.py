@@ -127,11 +127,7 @@ def _flow(state: LiveState, now: float) -> RenderableType:
     table = _rows()
     queues = [f"{name} {count}" for name, count in state.waiting().items()]
     table.add_row("waiting", "  ".join(queues) or Text("–", style="dim"))
-    rates = [
-        f"{number(rate)} {unit}"
-        for rate, unit in ((state.verdicts.per_s(now), "kernels/s"), (state.tokens.per_s(now), "tokens/s"))
-        if rate is not None
-    ]
+    rates = rates_words(state, now)
     table.add_row("rates", "  ".join(rates) or Text("–", style="dim"))
     times = [
         f"{label} {state.latest[name]:.1f} s"
@@ -226,12 +222,14 @@ def plain_line(state: LiveState, now: float) -> str:
         parts.append(f"turns {turns:.2f}")
     if (lag := latest.get("staleness/mean")) is not None:
         parts.append(f"staleness {lag:.2f} (max {latest.get('staleness/max', lag):.0f})")
-    for rate, unit in ((state.verdicts.per_s(now), "kernels/s"), (state.tokens.per_s(now), "tokens/s")):
-        if rate is not None:
-            parts.append(f"{number(rate)} {unit}")
+    parts += rates_words(state, now)
     if (left := state.left_s(now)) is not None and not state.finished:
         parts.append(f"{duration(left)} left")
     return "  ".join(parts)
+
+
+def rates_words(state: LiveState, now: float) -> list[str]:
+    return [f"{number(rate)} {unit}" for rate, unit in state.rates(now)]
 
 
 def quiet_line(state: LiveState, now: float) -> str:
@@ -243,9 +241,7 @@ def quiet_line(state: LiveState, now: float) -> str:
         parts.append(f"{duration(left)} left")
     if queues := ", ".join(f"{name} {count}" for name, count in state.waiting().items()):
         parts.append(f"waiting: {queues}")
-    for rate, unit in ((state.verdicts.per_s(now), "kernels/s"), (state.tokens.per_s(now), "tokens/s")):
-        if rate is not None:
-            parts.append(f"{number(rate)} {unit}")
+    parts += rates_words(state, now)
     if missing := [name for name, one in state.actors.items() if one.health(now, state.dead_after_s) != "ok"]:
         parts.append(f"not at work: {', '.join(sorted(missing))}")
     return clean("  ".join(parts))

@@ -19,36 +19,11 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-RATE_WINDOW_S = 30.0
-"""Rates are means over this long."""
+from runners.rates import Rate
+
 MEAN_STEPS = 10
 """Steps in the moving mean."""
 ERRORS_KEPT = 6
-
-
-@dataclass
-class Rate:
-    """Events per second over the last RATE_WINDOW_S, from totals that counters report and that restarts reset."""
-
-    totals: dict[str, float] = field(default_factory=dict)
-    first_at: float | None = None
-    gains: deque[tuple[float, float]] = field(default_factory=deque)
-
-    def see(self, actor: str, total: float, at: float) -> None:
-        """`total` of one actor at `at`. A total that fell belongs to a new process, and counts from 0."""
-        self.first_at = at if self.first_at is None else self.first_at
-        if actor in self.totals:
-            before = self.totals[actor]
-            self.gains.append((at, total - before if total >= before else total))
-        self.totals[actor] = total
-
-    def per_s(self, now: float) -> float | None:
-        """None until there is something to divide."""
-        while self.gains and self.gains[0][0] <= now - RATE_WINDOW_S:
-            self.gains.popleft()
-        if self.first_at is None or now <= self.first_at:
-            return None
-        return sum(gain for _, gain in self.gains) / min(RATE_WINDOW_S, now - self.first_at)
 
 
 @dataclass
@@ -139,6 +114,12 @@ class LiveState:
         a_step = median(later - earlier for earlier, later in pairwise(ats))
         return max(0.0, (self.steps_total - self.done) * a_step - (now - ats[-1]))
 
+    def rates(self, now: float) -> list[tuple[float, str]]:
+        """(a second, of what), of what is counted at `now`."""
+        known = ((self.verdicts, "kernels/s"), (self.tokens, "tokens/s"))
+        found = ((one.per_s(now, self.dead_after_s), unit) for one, unit in known)
+        return [(rate, unit) for rate, unit in found if rate is not None]
+
     def before(self, event: Mapping[str, Any]) -> bool:
         """Whether it happened before the run was taken up here: what a resumed run's record tells of its past."""
         return self.started_at is not None and 0 < event.get("at", 0.0) < self.started_at
@@ -180,10 +161,10 @@ class LiveState:
         actor.gauges = dict(gauges)
         if actor.state in ("starting", "restarting"):
             actor.state = "running"
-        if "tokens_total" in gauges:
-            self.tokens.see(name, gauges["tokens_total"], at)
-        if "verdicts_total" in gauges:
-            self.verdicts.see(name, gauges["verdicts_total"], at)
+        process = (event["pid"], event.get("host")) if "pid" in event else None
+        for gauge, rate in (("tokens_total", self.tokens), ("verdicts_total", self.verdicts)):
+            if gauge in gauges:
+                rate.see(name, gauges[gauge], at, self.dead_after_s, process)
 
     def _on_actor(self, event: Mapping[str, Any]) -> None:
         actor = self.actors.setdefault(event["actor"], ActorState())

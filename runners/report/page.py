@@ -249,7 +249,9 @@ def _charts(data: ReportData) -> str:
         if gauge in data.throughput:
             minutes, rates = data.throughput[gauge]
             chart = line_chart([Series(what, minutes, rates, 0)], title=what, x_label="minute", floor=0.0)
-            charts.append(_figure(what.capitalize(), "all actors together", chart))
+            charts.append(
+                _figure(what.capitalize(), "all actors together; minutes in which nothing ran are left out", chart)
+            )
     learner = [
         _figure(what, "", line_chart(raw_and_mean(name, "step"), title=what, marks=marks))
         for name, what in LEARNER

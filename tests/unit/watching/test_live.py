@@ -8,7 +8,7 @@ import scene
 from rich.console import Console
 
 from runners.live import View, duration, number, render, sparkline
-from runners.live_state import LiveState, Rate
+from runners.live_state import LiveState
 
 
 def watched(until_step: int, steps: int = 60) -> tuple[LiveState, float]:
@@ -119,16 +119,6 @@ def test_a_finished_run_looks_the_same_whenever_it_is_looked_at() -> None:
     now, later = text(state, end + 60, 80), text(state, end + 7200, 80)
     assert "silent" not in later and "left" in later
     assert now.splitlines()[0] == later.splitlines()[0]
-
-
-def test_rates_survive_a_restart() -> None:
-    rate = Rate()
-    assert rate.per_s(0.0) is None
-    for at, total in ((0.0, 1000.0), (5.0, 1050.0), (10.0, 20.0)):
-        rate.see("generator-1", total, at)
-    assert rate.per_s(10.0) == pytest.approx((50 + 20) / 10)
-    assert rate.per_s(36.0) == pytest.approx(20 / 30)
-    assert rate.per_s(100.0) == 0.0
 
 
 def test_without_a_terminal_each_step_is_a_line() -> None:
