@@ -31,6 +31,7 @@ HEALTH_STYLES = {
     "restarting": "yellow",
     "stopped": "dim",
     "left": "dim",
+    "gone": "dim",
 }
 
 
@@ -71,6 +72,8 @@ def _header(state: LiveState, now: float, width: int) -> RenderableType:
     total = max(state.steps_total, state.done, 1)
     if state.finished:
         left = "finished"
+    elif state.stopped:
+        left = "stopped"
     else:
         left_s = state.left_s(now)
         left = f"{duration(left_s)} left" if left_s is not None else state.note or "warming up"
@@ -79,8 +82,8 @@ def _header(state: LiveState, now: float, width: int) -> RenderableType:
     grid.add_column(ratio=1)
     grid.add_column(no_wrap=True, justify="right")
     run = Text.assemble(("kernelmill ", "bold"), (clean(state.name), "bold cyan"))
-    until = state.finished_at or now if state.finished else now
-    ran = f"{duration(until - state.started_at)} · " if state.started_at is not None else ""
+    ran_s = state.ran_s(now)
+    ran = f"{duration(ran_s)} · " if ran_s is not None else ""
     steps = Text.assemble(("step ", "dim"), (f"{state.done}/{state.steps_total or '?'}", "bold"), f"  {ran}{left}")
     grid.add_row(
         run, ProgressBar(total=total, completed=state.done, complete_style="cyan", finished_style="green"), steps
@@ -166,6 +169,8 @@ def _actors(state: LiveState, now: float, wide: bool) -> RenderableType:
         health = actor.health(now, state.dead_after_s)
         if state.finished and health in ("late", "silent"):
             health = "left"  # the recorder leaves last: nobody writes it down
+        elif state.stopped and health in ("ok", "late", "silent"):
+            health = "gone"
         table.add_row(
             Text(clean(name)),
             Text(health, style=HEALTH_STYLES.get(health, "")),
@@ -332,7 +337,7 @@ class View:
         if kind in ("step", "fact") and state.before(event):
             return
         if kind == "step" and event.get("kind") == "step":
-            self._say(plain_line(state, now))
+            self._say(plain_line(state, min(now, event.get("at") or now)))  # a record's past as it was then
         elif kind == "fact" and event.get("kind") == "evaluated":
             self._say(f"held-out  {heldout_line(state)}")
         elif kind == "step" and event.get("kind") == "incarnation" and state.base_step:

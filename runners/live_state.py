@@ -9,6 +9,10 @@ Messages of the bus are events as they are (`msgspec.to_builtins`): `step`, `fac
     {"type": "error", "actor": str, "text": str, "at": s, "mended": bool}       mended: a trouble's end
     {"type": "note", "text": str}           what the run is doing besides training; "" when nothing
 
+and who looks from outside
+
+    {"type": "written", "now": bool}        whether somebody writes the run's record
+
 Unknown types and fields are passed over. Times are seconds since the epoch.
 """
 
@@ -60,6 +64,10 @@ class LiveState:
     incarnation: int = 0
     finished: bool = False
     finished_at: float | None = None
+    written: bool | None = None
+    """Whether somebody writes its record; None where nobody has looked."""
+    last_at: float | None = None
+    """When the last thing happened that is known."""
     steps: list[tuple[int, float, dict[str, float]]] = field(default_factory=list)
     """(step, at, metrics) of every step that stands."""
     base_step: int = 0
@@ -77,9 +85,21 @@ class LiveState:
     verdicts: Rate = field(default_factory=Rate)
 
     def feed(self, event: Mapping[str, Any]) -> None:
+        if event.get("type") in ("step", "fact", "beat") and event.get("at"):
+            self.last_at = max(self.last_at or 0.0, event["at"])
         handler = getattr(self, f"_on_{event.get('type')}", None)
         if handler is not None:
             handler(event)
+
+    @property
+    def stopped(self) -> bool:
+        """Nobody is at work, and there is work left."""
+        return self.written is False and not self.finished
+
+    def ran_s(self, now: float) -> float | None:
+        """How long ago it began, or how long it took until it finished or stopped."""
+        until = self.finished_at if self.finished else self.last_at if self.stopped else None
+        return None if self.started_at is None else (until or now) - self.started_at
 
     @property
     def done(self) -> int:
@@ -108,6 +128,8 @@ class LiveState:
         there are two."""
         if self.finished:
             return 0.0
+        if self.stopped:
+            return None
         ats = [at for number, at, _ in self.steps[-2 * MEAN_STEPS :] if number > self.base_step]
         if len(ats) < 2 or not self.steps_total:
             return None
@@ -142,7 +164,7 @@ class LiveState:
             self.finished, self.finished_at = False, None
         elif kind == "step" and event["incarnation"] >= self.incarnation:
             self.steps.append((number, event.get("at", 0.0), dict(event.get("metrics", {}))))
-        elif kind == "finished":
+        elif kind == "finished" and number >= self.steps_total:  # else: before run.steps was raised
             self.finished = True
             self.finished_at = event.get("at")
 
@@ -185,6 +207,9 @@ class LiveState:
         self.errors.append(told)
         if event.get("mended"):
             self.mended.append(told)
+
+    def _on_written(self, event: Mapping[str, Any]) -> None:
+        self.written = event["now"]
 
     def _on_note(self, event: Mapping[str, Any]) -> None:
         self.note = event.get("text", "")

@@ -17,9 +17,10 @@ from core.episodes.heldout_figures import HeldOut, HeldOutEpisode, HeldOutTurn, 
 from core.episodes.metrics import batch_metrics
 from core.flow.ledger import Ledger
 from core.record import cuts, heldout, reading
-from core.record.record import METRICS_EVERY_S
+from core.record.record import METRICS_EVERY_S, being_written
 from core.run_folder import read_config
 from runners.rates import Reading, Span, closed_up
+from runners.standing import standing
 
 PAIRS = 5
 """Kernels shown before and after."""
@@ -47,6 +48,8 @@ class ReportData:
     name: str
     config: dict[str, Any]
     ledger: Ledger
+    standing: str
+    """Whether it runs, has stopped or finished."""
     steps: list[int] = field(default_factory=list)
     figures: list[dict[str, float | None]] = field(default_factory=list)
     """Of each step."""
@@ -80,11 +83,13 @@ def gather(folder: Path) -> ReportData:
     steps = reading.surviving_steps(chain)
     path = folder / "config.json"
     config = read_config(path) if path.exists() else {}  # absent in runs that never got so far
+    ledger = reading.ledger(folder)
     data = ReportData(
         folder=folder,
         name=str(config.get("run", {}).get("name") or folder.resolve().name),
         config=config,
-        ledger=reading.ledger(folder),
+        ledger=ledger,
+        standing=standing(ledger, being_written(folder)),
         steps=[row.step for row in steps],
         figures=[row.metrics for row in steps],
         before=heldout.load_if_whole(folder / heldout.BEFORE),

@@ -54,8 +54,9 @@ def page(data: ReportData) -> str:
 
 
 def _head(data: ReportData) -> str:
-    state = "finished" if data.ledger.finished else "not finished"
-    parts = [state, f"{data.ledger.step} steps"]
+    parts = [data.standing]
+    if data.ledger.finished:
+        parts.append(f"{data.ledger.step} steps")
     if data.started_at is not None and data.ended_at is not None:
         parts.insert(0, time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(data.started_at)))
         parts.append(duration(data.ended_at - data.started_at))
