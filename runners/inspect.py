@@ -105,17 +105,11 @@ def run_tail(args: argparse.Namespace) -> int:
 
 def waits_for(folder: Path) -> str:
     """Why nothing may come for long: the run has stopped. Empty where it runs or is at its end."""
-    from core.flow.ledger import settle
-    from core.record import reading
-    from core.record.files import RecordError
     from core.record.record import being_written
-    from runners.standing import standing
+    from runners.standing import chain_of, standing
 
-    try:
-        ledger = settle((), reading.steps(folder), steps_wanted=reading.steps_wanted(folder))
-    except RecordError:  # which tail passes over
-        return ""
-    if ledger.finished or being_written(folder) is not False:
+    ledger = chain_of(folder)
+    if ledger is None or ledger.finished or being_written(folder) is not False:
         return ""
     return f"{standing(ledger, False)}; waiting until it goes on (Ctrl-C ends this)"
 
@@ -268,8 +262,8 @@ def written_event(folder: Path) -> dict[str, Any]:
 
 
 def error_of(entry: dict[str, Any], actor: str) -> dict[str, Any] | None:
-    """The `error` event in a log line, when its level is error or worse."""
-    if str(entry.get("level", "")).lower() not in ("error", "critical", "exception"):
+    """The `error` event in a log line, when its level is error or worse and no fact tells the same."""
+    if "fact" in entry or str(entry.get("level", "")).lower() not in ("error", "critical", "exception"):
         return None
     text = str(entry.get("event", ""))
     if trace := entry.get("exception"):

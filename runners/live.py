@@ -328,7 +328,7 @@ class View:
 
     def feed(self, event: Mapping[str, Any], now: float) -> None:
         """Take an event in; without a terminal, print the line that it is worth, once in the life of a run."""
-        state, errors = self.state, list(self.state.errors)
+        state, errors, done = self.state, list(self.state.errors), self.state.done
         self._now = now
         state.feed(event)
         if self._live is not None:
@@ -341,11 +341,11 @@ class View:
         elif kind == "fact" and event.get("kind") == "evaluated":
             self._say(f"held-out  {heldout_line(state)}")
         elif kind == "step" and event.get("kind") == "incarnation" and state.base_step:
-            self._say(f"the learner goes on from step {state.base_step}")
+            again = done - state.base_step
+            lost = f"; {'1 step is' if again == 1 else f'{again} steps are'} made again" if again > 0 else ""
+            self._say(f"the learner goes on from step {state.base_step}{lost}")
         elif kind == "note" and state.note and state.note != self._note:
             self._say(clean(state.note))
-        elif kind == "actor" and event.get("state") in ("restarting", "failed"):
-            self._say(f"{clean(event['actor'])} {event['state']} (restarts: {event.get('restarts', 0)})")
         elif list(state.errors) != errors:
             _, actor, text = state.errors[-1]
             self._say(f"{'mended ' if event.get('mended') else 'trouble'}  {clean(actor)}  {clean(text)}")

@@ -2,7 +2,8 @@
 
 Messages of the bus are events as they are (`msgspec.to_builtins`): `step`, `fact`, `beat`. The supervisor adds:
 
-    {"type": "run", "name": str, "steps": int, "folder": str, "started_at": s, "max_staleness": int, "dead_after_s": s}
+    {"type": "run", "name": str, "steps": int, "folder": str, "started_at": s, "max_staleness": int, "dead_after_s": s,
+     "supervised": [actor]}                 whose deaths the supervisor tells
     {"type": "actor", "actor": str, "kind": str, "state": "starting|running|restarting|stopped|failed", "restarts": int}
     {"type": "queues", "requests": int, "evaluations": int, "episodes": int}
     {"type": "ledger", **Ledger.as_dict()}
@@ -60,6 +61,7 @@ class LiveState:
     started_at: float | None = None
     max_staleness: int | None = None
     dead_after_s: float = 7.0
+    supervised: frozenset[str] = frozenset()
     note: str = ""
     incarnation: int = 0
     finished: bool = False
@@ -134,7 +136,8 @@ class LiveState:
         if len(ats) < 2 or not self.steps_total:
             return None
         a_step = median(later - earlier for earlier, later in pairwise(ats))
-        return max(0.0, (self.steps_total - self.done) * a_step - (now - ats[-1]))
+        # A step may take longer than those before it: the ones after it are left all the same.
+        return max(0.0, (self.steps_total - self.done) * a_step - min(a_step, now - ats[-1]))
 
     def rates(self, now: float) -> list[tuple[float, str]]:
         """(a second, of what), of what is counted at `now`."""
@@ -153,6 +156,7 @@ class LiveState:
         self.started_at = event.get("started_at", self.started_at)
         self.max_staleness = event.get("max_staleness", self.max_staleness)
         self.dead_after_s = event.get("dead_after_s", self.dead_after_s)
+        self.supervised = frozenset(event.get("supervised", self.supervised))
 
     def _on_step(self, event: Mapping[str, Any]) -> None:
         kind, number = event["kind"], event["step"]
@@ -164,6 +168,8 @@ class LiveState:
             self.finished, self.finished_at = False, None
         elif kind == "step" and event["incarnation"] >= self.incarnation:
             self.steps.append((number, event.get("at", 0.0), dict(event.get("metrics", {}))))
+            if self.before(event):
+                self.base_step = number
         elif kind == "finished" and number >= self.steps_total:  # else: before run.steps was raised
             self.finished = True
             self.finished_at = event.get("at")
@@ -228,12 +234,20 @@ class LiveState:
             standing = [one for one in self.heldout if one[0] != data["version"]]
             self.heldout = [*standing, (data["version"], dict(data["figures"]))]
         texts = {
-            "died": f"{data.get('actor')} died; {data.get('handed_on', 0)} deliveries handed on",
+            "died": self._death(data),
             "poisoned": f"gave up {data.get('key')}: {data.get('deaths')} workers died on it",
             "stalled": str(data.get("text") or data),
             "weights_refused": f"weights {data.get('version')}: wanted {data.get('wanted')}, got {data.get('got')}",
             "checkpoint_refused": f"checkpoint of step {data.get('step')} refused: {data.get('reason')}",
             "refused": f"unreadable message on {data.get('subject')}: {data.get('reason')}",
         }
-        if kind in texts:
+        if texts.get(kind):
             self.errors.append((event.get("at", 0.0), event.get("actor", ""), texts[kind]))
+
+    def _death(self, data: Mapping[str, Any]) -> str:
+        """Who died, unless the supervisor has said so, and what became of the work in its hands."""
+        actor, count = data.get("actor"), data.get("handed_on", 0)
+        works = "1 delivery" if count == 1 else f"{count} deliveries"
+        if actor in self.supervised:
+            return f"{works} of {actor} handed on" if count else ""
+        return f"{actor} died; {works} handed on"

@@ -134,7 +134,7 @@ def test_without_a_terminal_each_step_is_a_line() -> None:
     steps = [line for line in lines if line.startswith("step ")]
     assert [int(line.split()[1].split("/")[0]) for line in steps] == [1, 2, 3, 4, 2, 3, 4, 5, 6, 7, 8]
     assert "reward " in steps[0] and "correct by turn 1: " in steps[0] and "\x1b" not in out.getvalue()
-    assert "the learner goes on from step 1" in lines
+    assert "the learner goes on from step 1; 3 steps are made again" in lines
     assert any(line.startswith("trouble  sampler-1  learner-1 died") for line in lines)
     assert lines.count("measuring held-out tasks") == 1
 
