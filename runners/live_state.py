@@ -187,7 +187,9 @@ class LiveState:
         actor.version = event.get("version", -1)
         actor.held = len(event.get("held", ()))
         actor.gauges = dict(gauges)
-        if actor.state in ("starting", "restarting"):
+        if gauges.get("leaving"):
+            actor.state = "left"
+        elif actor.state in ("starting", "restarting"):
             actor.state = "running"
         process = (event["pid"], event.get("host")) if "pid" in event else None
         for gauge, rate in (("tokens_total", self.tokens), ("verdicts_total", self.verdicts)):

@@ -42,6 +42,8 @@ class Reading(NamedTuple):
         known = self.process is not None and later.process is not None
         if later.total < self.total or (known and later.process != self.process):
             return None
+        if not later.total:  # it has not begun: the model is loaded, nobody has asked for anything
+            return None
         if not 0 < later.at - self.at <= silent_s:
             return None
         return Span(self.at, later.at, later.total - self.total)

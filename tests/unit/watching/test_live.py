@@ -112,6 +112,14 @@ def test_who_left_in_order_is_not_called_silent() -> None:
     assert state.actors["a"].health(93.0, 7.0) == "ok"
 
 
+def test_who_says_that_it_leaves_is_not_called_silent_either() -> None:
+    """A second one of a kind leaves with a beat and no fact: it was never at work."""
+    state = LiveState()
+    state.feed({"type": "beat", "actor": "a", "at": 10.0, "gauges": {"at_work": 0.0}})
+    state.feed({"type": "beat", "actor": "a", "at": 11.0, "gauges": {"at_work": 0.0, "leaving": 1.0}})
+    assert state.actors["a"].health(90.0, 7.0) == "left"
+
+
 def test_a_finished_run_looks_the_same_whenever_it_is_looked_at() -> None:
     state, _ = watched(until_step=-1, steps=20)
     end = state.steps[-1][1]

@@ -94,6 +94,15 @@ def test_the_report_leaves_the_time_out_in_which_nothing_ran(tmp_path_factory, l
         assert all(rate >= 2 * A_SECOND * 0.999 for rate in rates)
 
 
+def test_who_has_not_begun_does_not_count() -> None:
+    """After a start or a resume evaluators wait for generators, which load their model."""
+    rate = Rate()
+    for n in range(40):
+        rate.see("evaluator-0", max(0, n - 35) * 8.0, float(n), 7.0, "p")
+        assert rate.per_s(float(n), 7.0) is None or n > 35
+    assert rate.per_s(39.0, 7.0) == pytest.approx(8.0)
+
+
 def test_nobody_counts_in_a_run_that_is_dead_or_ended() -> None:
     state = LiveState()
     for _, seen in beats([(12, 0.0)], 2.0):
