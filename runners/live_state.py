@@ -240,7 +240,7 @@ class LiveState:
             "poisoned": f"gave up {data.get('key')}: {data.get('deaths')} workers died on it",
             "stalled": str(data.get("text") or data),
             "weights_refused": f"weights {data.get('version')}: wanted {data.get('wanted')}, got {data.get('got')}",
-            "checkpoint_refused": f"checkpoint of step {data.get('step')} refused: {data.get('reason')}",
+            "checkpoint_refused": f"checkpoint of step {data.get('step')} refused: {data.get('reason')}{_aside(data)}",
             "refused": f"unreadable message on {data.get('subject')}: {data.get('reason')}",
         }
         if texts.get(kind):
@@ -253,3 +253,9 @@ class LiveState:
         if actor in self.supervised:
             return f"{works} of {actor} handed on" if count else ""
         return f"{actor} died; {works} handed on"
+
+
+def _aside(data: Mapping[str, Any]) -> str:
+    """Where a damaged checkpoint is now, when it has been moved."""
+    name = str(data.get("folder", "")).rpartition("/")[2]
+    return f"; set aside as {name}" if name.endswith(".damaged") else ""

@@ -34,8 +34,11 @@ def run(args: argparse.Namespace) -> int:
     return run_config(config)
 
 
-def run_config(config: Any, note: str = "") -> int:
-    """Run to the end; 0 when the run finished, 1 when it was given up, 130 when it was interrupted."""
+def run_config(config: Any, note: str = "", *, goes_on: bool = False) -> int:
+    """Run to the end; 0 when the run finished, 1 when it was given up, 130 when it was interrupted.
+
+    goes_on: more is done with a run that finished, which gets its report then.
+    """
     import asyncio
 
     from configs.differences import told
@@ -58,7 +61,8 @@ def run_config(config: Any, note: str = "") -> int:
         code = asyncio.run(supervise(config, note))
         if code == interrupts.INTERRUPTED:
             interrupts.end_at_next()
-        write_report(folder)
+        if code or not goes_on:
+            write_report(folder)
         return code
     finally:
         lock.close()

@@ -179,6 +179,7 @@ def test_what_is_a_fact_as_well_is_told_once(tmp_path, trouble):
     seen.troubles.take("one-0", bad[0])
     seen.view.feed(fact, seen.now)
     assert len(seen.lines) == 1, seen.lines
+    assert ("; set aside as step-000002.damaged" in seen.lines[0]) == (trouble is damaged_ones_at_a_resume)
     assert inspect.error_of(bad[0] | {"level": "error"}, "one-0") is None
 
 
@@ -260,3 +261,24 @@ def test_a_step_that_takes_long_does_not_eat_the_time_of_the_others():
     for step in range(1, 5):
         state.feed({"type": "step", "kind": "step", "incarnation": 1, "step": step, "at": 100.0 + 8 * step})
     assert [state.left_s(at) for at in (140.0, 1000.0)] == [40.0, 40.0]
+
+
+@pytest.mark.parametrize(("code", "goes_on", "reports"), [(0, False, 1), (0, True, 0), (130, True, 1), (1, True, 1)])
+def test_a_demo_tells_its_report_once(tmp_path, monkeypatch, code, goes_on, reports):
+    """At its end; or here, where it ends here."""
+    from runners import up as up_command
+
+    async def ends(*_):
+        return code
+
+    written = []
+    monkeypatch.setattr(supervise, "supervise", ends)
+    monkeypatch.setattr(up_command, "write_report", written.append)
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        config = load("configs/demo.toml", ["run.name=own", f"run.folder={tmp_path}"])
+        (tmp_path / "own").mkdir()
+        assert up_command.run_config(config, goes_on=goes_on) == code
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert len(written) == reports
