@@ -18,7 +18,7 @@ import psutil
 import structlog
 
 from actors.agreement import agree_on_config, keep_config
-from actors.only_one import wait_until_alone
+from actors.only_one import AnotherOne, wait_until_alone
 from actors.run_end import run_has_ended
 from bus import facts
 from bus.messages import Beat, Held
@@ -52,6 +52,7 @@ class Actor:
         self._leaving = False
         self._at_work = False
         self._asked = False
+        self._joined = False
 
     async def run(self) -> None:
         """The actor's work; returns when it is done or `stopping` is set and work in hand is finished."""
@@ -83,8 +84,8 @@ class Actor:
             with contextlib.suppress(ValueError, RuntimeError):  # not in the main thread: the runner forwards signals
                 loop.add_signal_handler(number, self.ask_to_stop)
         await self._beat()
-        await self.bus.fact(facts.JOINED, kind=self.kind, pid=pid(), host=host())
-        log.info("joined")
+        if not self.only_one:
+            await self._join()
         background = [asyncio.create_task(self._beats()), asyncio.create_task(self._watch_lag())]
         if self.kind != "learner":  # which finishes the run
             background.append(asyncio.create_task(self._end_with_the_run()))
@@ -92,10 +93,20 @@ class Actor:
         try:
             await self._until_done(work, background)
             await self._leave()
+        except AnotherOne:
+            with contextlib.suppress(TimeoutError):  # then the beat expires, and a death is told
+                await self._leave()
+            raise
         finally:
             for task in (work, *background):
                 task.cancel()
             await asyncio.gather(work, *background, return_exceptions=True)
+
+    async def _join(self) -> None:
+        """Said when it is about to work: one that finds another one at work was never here."""
+        await self.bus.fact(facts.JOINED, kind=self.kind, pid=pid(), host=host())
+        log.info("joined")
+        self._joined = True
 
     def ask_to_stop(self) -> None:
         """First call: finish and leave. Second call: now."""
@@ -111,6 +122,7 @@ class Actor:
                 return
             self._at_work = True
             self.beat_now.set()
+            await self._join()
         await self.run()
 
     async def _end_with_the_run(self) -> None:
@@ -139,6 +151,8 @@ class Actor:
         """The last beat says so: with the key deleted instead, a watcher that was late would see a death."""
         self._leaving = True
         await self._beat()
+        if not self._joined:
+            return
         await self.bus.fact(facts.LEFT, kind=self.kind, pid=pid(), host=host())
         log.info("left")
 

@@ -48,7 +48,7 @@ class Checkpointer(Actor):
         try:
             await asyncio.to_thread(store.verify, written)
         except store.Damaged as error:
-            log.error("checkpoint refused", folder=written.name, why=str(error))
+            log.error("checkpoint refused", folder=written.name, why=str(error), fact=facts.CHECKPOINT_REFUSED)
             await self.bus.fact(facts.CHECKPOINT_REFUSED, step=step, folder=str(written), reason=str(error))
             return
         folder = await asyncio.to_thread(store.commit, written)

@@ -148,7 +148,7 @@ class Learner(Actor):
         folder = self.folder.checkpoints
         await asyncio.to_thread(store.sweep, folder)
         for step, path, why in await asyncio.to_thread(store.set_damaged_aside, folder):
-            log.error("checkpoint refused", why=why, put=path.name)
+            log.error("checkpoint refused", why=why, put=path.name, fact=facts.CHECKPOINT_REFUSED)
             await self.bus.fact(facts.CHECKPOINT_REFUSED, step=step, folder=str(path), reason=why)
         checkpoint = await asyncio.to_thread(store.latest_committed, folder)
         state = None if checkpoint is None else collector_state(await asyncio.to_thread(store.read_extra, checkpoint))

@@ -25,6 +25,7 @@ async def wait_until_alone(bus: RunBus, kind: str, stopping: asyncio.Event, beat
     """True when no other actor of this kind is alive in the run, or all that are wait themselves, behind this one;
     False when asked to stop before. Raises AnotherOne when one is at work."""
     first: dict[tuple[str, int], float] = {}
+    ahead = False
     while not stopping.is_set():
         try:
             beats = await bus.beats()
@@ -39,6 +40,10 @@ async def wait_until_alone(bus: RunBus, kind: str, stopping: asyncio.Event, beat
                     f"enough: stop that one first if this one is to take its place"
                 )
         if not any(at_work(beat) or beat.actor < bus.actor for beat in others):
-            return True
+            if not others or ahead:
+                return True
+            ahead = True  # one of them may have found itself alone before this one came, and say so in a moment
+        else:
+            ahead = False
         await asyncio.sleep(beat_s / 2)
     return False

@@ -265,11 +265,13 @@ class RolloutGenerator(Actor):
                 if not await self._load(policy):
                     return
             except EngineStopped as error:
+                told = {}
                 if isinstance(error, WrongWeights):
+                    told = {"fact": facts.WEIGHTS_REFUSED}
                     await self.bus.fact(
                         facts.WEIGHTS_REFUSED, version=error.version, wanted=error.wanted, got=error.got
                     )
-                log.error("this generator leaves the run", why=str(error))
+                log.error("this generator leaves the run", why=str(error), **told)
                 await self._give_back()
                 raise
         self._held = (policy.version, policy.fingerprint)

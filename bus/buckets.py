@@ -8,6 +8,8 @@ and every few seconds, and reports what vanished without a mark. (What it makes 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 
+import structlog
+
 from bus.broker import Entry, SequenceConflict
 from bus.connection import Connection
 from bus.jetstream import bucket_stream, call
@@ -15,6 +17,7 @@ from bus.reader import Reader, Stored
 from bus.subjects import bucket_key
 from bus.watching import Watching
 
+log = structlog.get_logger()
 _BATCH = 256
 _COMPARE_S = 5.0
 _OPERATION = "KV-Operation"
@@ -78,7 +81,12 @@ class Buckets:
         while True:
             asked_at = clock()
             wait_s = min(_COMPARE_S, max(0.0, watching.next_due() - asked_at)) if standing is None else 0.0
-            batch = await self._reader.read(bucket_stream(bucket), position, _BATCH, wait_s)
+            try:
+                batch = await self._reader.read(bucket_stream(bucket), position, _BATCH, wait_s)
+            except TimeoutError as error:  # an outage, or a server that hangs: whoever follows asks again
+                log.info("no answer, asking again", why=str(error))
+                watching.doubt(clock())
+                continue
             reconnected = generation != self._connection.generation
             if reconnected or clock() - asked_at > wait_s + watching.ttl_s / 2 > 0:
                 watching.doubt(clock())

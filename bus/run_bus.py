@@ -277,9 +277,10 @@ class RunBus:
     def on_reconnect(self, callback: Callable[[], None]) -> None:
         self._reconnected.append(callback)
 
-    def read(self, data: bytes, kind: type[M], subject: str) -> M | None:
-        """The message in `data`, or None (counted and logged) when it is not one of this kind and schema."""
-        return self._read(data, kind, subject)
+    def read(self, data: bytes, kind: type[M], subject: str, **told: str) -> M | None:
+        """The message in `data`, or None (counted and logged, with `told`) when it is not one of this kind and
+        schema."""
+        return self._read(data, kind, subject, **told)
 
     async def close(self) -> None:
         if self._verdict_subscription is not None:
@@ -344,12 +345,12 @@ class RunBus:
             return None
         return self._read(entry.value, kind, entry.key)
 
-    def _read(self, data: bytes, kind: type[M], subject: str) -> M | None:
+    def _read(self, data: bytes, kind: type[M], subject: str, **told: str) -> M | None:
         try:
             return codec.decode(data, kind)
         except codec.Refused as error:
             self.refused += 1
-            log.warning("message refused", subject=subject, reason=error.reason, detail=str(error))
+            log.warning("message refused", subject=subject, reason=error.reason, detail=str(error), **told)
             return None
 
 

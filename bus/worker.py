@@ -101,7 +101,7 @@ class Worker(Generic[M]):
             await self._work(delivery)
 
     async def _work(self, delivery: Delivery) -> None:
-        message = self._bus.read(delivery.data, self._kind, delivery.subject)
+        message = self._bus.read(delivery.data, self._kind, delivery.subject, fact=facts.REFUSED)
         if message is None:
             await self._bury(delivery, "refused: not a message of this schema")
             await self._bus.fact(facts.REFUSED, subject=delivery.subject, reason="not a message of this schema")

@@ -50,8 +50,8 @@ def run(args: argparse.Namespace) -> int:
 
     _say("1/3 held-out tasks, before training")
     _evaluate(folder, config.model.path, folder.root / BEFORE)
-    _say(f"2/3 training: {config.run.steps} steps")
-    if code := run_config(config):
+    _say(f"2/3 training: {config.run.steps} {'step' if config.run.steps == 1 else 'steps'}")
+    if code := run_config(config, goes_on=True):
         return code
     _say("3/3 the same held-out tasks, after training")
     trained = folder.root / "policy"

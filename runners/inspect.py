@@ -80,23 +80,38 @@ class Gaps:
 
 
 def run_tail(args: argparse.Namespace) -> int:
+    from core.record.reading import steps_wanted
+
     folder = _folder(args, "tail")
     if folder is None:
         return 2
     followers = [Follower(folder / "record" / name) for name in ("facts.jsonl", "steps.jsonl")]
-    wanted, gaps = set(args.kind or ()), Gaps(folder, followers)
+    wanted, gaps, steps = set(args.kind or ()), Gaps(folder, followers), steps_wanted(folder)
     first = True
     while True:
         rows = sorted((row for follower in followers for row in follower.new()), key=lambda row: row.get("at") or 0.0)
         kept = [row for row in rows if not wanted or kind_of(row) in wanted]
         for row in kept[-args.lines :] if first and args.lines else [] if first else kept:
             print(line_of(row), flush=True)
+        if first and not args.no_follow and (line := waits_for(folder)):
+            print(f"kernelmill tail: {folder}: {line}", file=sys.stderr, flush=True)
         first = False
         for line in gaps.new():
             print(f"kernelmill tail: {folder}: {line}", file=sys.stderr, flush=True)
-        if args.no_follow or any(is_end(row) for row in rows):
+        if args.no_follow or any(is_end(row, steps) for row in rows):
             return 0
         time.sleep(POLL_S)
+
+
+def waits_for(folder: Path) -> str:
+    """Why nothing may come for long: the run has stopped. Empty where it runs or is at its end."""
+    from core.record.record import being_written
+    from runners.standing import chain_of, standing
+
+    ledger = chain_of(folder)
+    if ledger is None or ledger.finished or being_written(folder) is not False:
+        return ""
+    return f"{standing(ledger, False)}; waiting until it goes on (Ctrl-C ends this)"
 
 
 def kind_of(row: dict[str, Any]) -> str:
@@ -104,8 +119,9 @@ def kind_of(row: dict[str, Any]) -> str:
     return "step" if row.get("type") == "step" else str(row.get("kind"))
 
 
-def is_end(row: dict[str, Any]) -> bool:
-    return row.get("type") == "step" and row.get("kind") == "finished"
+def is_end(row: dict[str, Any], steps: int) -> bool:
+    """Whether the run is at its end; one that finished before its `steps` were raised goes on."""
+    return row.get("type") == "step" and row.get("kind") == "finished" and row.get("step", 0) >= steps
 
 
 def line_of(row: dict[str, Any]) -> str:
@@ -163,6 +179,7 @@ def run_top(args: argparse.Namespace) -> int:
         return 2
     state, source = LiveState(), events_of(folder)
     if args.once:
+        state.feed(written_event(folder))
         for event in source():
             if event.get("actor") == RECORD:  # whole: the picture may be too narrow
                 print(f"kernelmill top: {folder}: {event['text']}", file=sys.stderr)
@@ -175,7 +192,7 @@ def run_top(args: argparse.Namespace) -> int:
     with View(state=state) as view:
         while not state.finished:
             now = time.time()
-            for event in source():
+            for event in (written_event(folder), *source()):
                 view.feed(event, now)
             if now - ledger_at > LEDGER_EVERY_S or state.finished:
                 ledger_at = now
@@ -237,9 +254,16 @@ def run_event(folder: Path) -> dict[str, Any]:
     return {name: value for name, value in event.items() if value is not None}
 
 
+def written_event(folder: Path) -> dict[str, Any]:
+    """The `written` event of this moment."""
+    from core.record.record import being_written
+
+    return {"type": "written", "now": being_written(folder)}
+
+
 def error_of(entry: dict[str, Any], actor: str) -> dict[str, Any] | None:
-    """The `error` event in a log line, when its level is error or worse."""
-    if str(entry.get("level", "")).lower() not in ("error", "critical", "exception"):
+    """The `error` event in a log line, when its level is error or worse and no fact tells the same."""
+    if "fact" in entry or str(entry.get("level", "")).lower() not in ("error", "critical", "exception"):
         return None
     text = str(entry.get("event", ""))
     if trace := entry.get("exception"):

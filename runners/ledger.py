@@ -26,7 +26,8 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 def run(args: argparse.Namespace) -> int:
     from core.record import cuts, reading
     from core.record.files import RecordError
-    from core.record.record import EPISODES, FACTS, FILES, STEPS
+    from core.record.record import EPISODES, FACTS, FILES, STEPS, being_written
+    from runners.standing import standing
 
     try:
         folder = reading.run_folder(args.run_folder)
@@ -42,8 +43,9 @@ def run(args: argparse.Namespace) -> int:
         if ledger.episodes.pending:
             print(f"          {ledger.waiting} of the pending have ended and wait for the learner")
         rolled = f", {ledger.voided_steps} taken back by rollbacks" if ledger.voided_steps else ""
-        state = "finished" if ledger.finished else "not finished"
-        print(f"chain     {ledger.step} steps, {ledger.incarnations} incarnation(s) of the learner{rolled}, {state}")
+        lives = "1 incarnation" if ledger.incarnations == 1 else f"{ledger.incarnations} incarnations"
+        state = standing(ledger, being_written(folder))
+        print(f"chain     {ledger.step} steps, {lives} of the learner{rolled}, {state}")
         for problem in ledger.problems[:SHOWN]:
             print(f"problem   {problem}")
         if len(ledger.problems) > SHOWN:

@@ -31,6 +31,7 @@ HEALTH_STYLES = {
     "restarting": "yellow",
     "stopped": "dim",
     "left": "dim",
+    "gone": "dim",
 }
 
 
@@ -71,6 +72,8 @@ def _header(state: LiveState, now: float, width: int) -> RenderableType:
     total = max(state.steps_total, state.done, 1)
     if state.finished:
         left = "finished"
+    elif state.stopped:
+        left = "stopped"
     else:
         left_s = state.left_s(now)
         left = f"{duration(left_s)} left" if left_s is not None else state.note or "warming up"
@@ -79,8 +82,8 @@ def _header(state: LiveState, now: float, width: int) -> RenderableType:
     grid.add_column(ratio=1)
     grid.add_column(no_wrap=True, justify="right")
     run = Text.assemble(("kernelmill ", "bold"), (clean(state.name), "bold cyan"))
-    until = state.finished_at or now if state.finished else now
-    ran = f"{duration(until - state.started_at)} · " if state.started_at is not None else ""
+    ran_s = state.ran_s(now)
+    ran = f"{duration(ran_s)} · " if ran_s is not None else ""
     steps = Text.assemble(("step ", "dim"), (f"{state.done}/{state.steps_total or '?'}", "bold"), f"  {ran}{left}")
     grid.add_row(
         run, ProgressBar(total=total, completed=state.done, complete_style="cyan", finished_style="green"), steps
@@ -127,11 +130,7 @@ def _flow(state: LiveState, now: float) -> RenderableType:
     table = _rows()
     queues = [f"{name} {count}" for name, count in state.waiting().items()]
     table.add_row("waiting", "  ".join(queues) or Text("–", style="dim"))
-    rates = [
-        f"{number(rate)} {unit}"
-        for rate, unit in ((state.verdicts.per_s(now), "kernels/s"), (state.tokens.per_s(now), "tokens/s"))
-        if rate is not None
-    ]
+    rates = rates_words(state, now)
     table.add_row("rates", "  ".join(rates) or Text("–", style="dim"))
     times = [
         f"{label} {state.latest[name]:.1f} s"
@@ -170,6 +169,8 @@ def _actors(state: LiveState, now: float, wide: bool) -> RenderableType:
         health = actor.health(now, state.dead_after_s)
         if state.finished and health in ("late", "silent"):
             health = "left"  # the recorder leaves last: nobody writes it down
+        elif state.stopped and health in ("ok", "late", "silent"):
+            health = "gone"
         table.add_row(
             Text(clean(name)),
             Text(health, style=HEALTH_STYLES.get(health, "")),
@@ -226,12 +227,14 @@ def plain_line(state: LiveState, now: float) -> str:
         parts.append(f"turns {turns:.2f}")
     if (lag := latest.get("staleness/mean")) is not None:
         parts.append(f"staleness {lag:.2f} (max {latest.get('staleness/max', lag):.0f})")
-    for rate, unit in ((state.verdicts.per_s(now), "kernels/s"), (state.tokens.per_s(now), "tokens/s")):
-        if rate is not None:
-            parts.append(f"{number(rate)} {unit}")
+    parts += rates_words(state, now)
     if (left := state.left_s(now)) is not None and not state.finished:
         parts.append(f"{duration(left)} left")
     return "  ".join(parts)
+
+
+def rates_words(state: LiveState, now: float) -> list[str]:
+    return [f"{number(rate)} {unit}" for rate, unit in state.rates(now)]
 
 
 def quiet_line(state: LiveState, now: float) -> str:
@@ -243,9 +246,7 @@ def quiet_line(state: LiveState, now: float) -> str:
         parts.append(f"{duration(left)} left")
     if queues := ", ".join(f"{name} {count}" for name, count in state.waiting().items()):
         parts.append(f"waiting: {queues}")
-    for rate, unit in ((state.verdicts.per_s(now), "kernels/s"), (state.tokens.per_s(now), "tokens/s")):
-        if rate is not None:
-            parts.append(f"{number(rate)} {unit}")
+    parts += rates_words(state, now)
     if missing := [name for name, one in state.actors.items() if one.health(now, state.dead_after_s) != "ok"]:
         parts.append(f"not at work: {', '.join(sorted(missing))}")
     return clean("  ".join(parts))
@@ -327,7 +328,7 @@ class View:
 
     def feed(self, event: Mapping[str, Any], now: float) -> None:
         """Take an event in; without a terminal, print the line that it is worth, once in the life of a run."""
-        state, errors = self.state, list(self.state.errors)
+        state, errors, done = self.state, list(self.state.errors), self.state.done
         self._now = now
         state.feed(event)
         if self._live is not None:
@@ -336,15 +337,15 @@ class View:
         if kind in ("step", "fact") and state.before(event):
             return
         if kind == "step" and event.get("kind") == "step":
-            self._say(plain_line(state, now))
+            self._say(plain_line(state, min(now, event.get("at") or now)))  # a record's past as it was then
         elif kind == "fact" and event.get("kind") == "evaluated":
             self._say(f"held-out  {heldout_line(state)}")
         elif kind == "step" and event.get("kind") == "incarnation" and state.base_step:
-            self._say(f"the learner goes on from step {state.base_step}")
+            again = done - state.base_step
+            lost = f"; {'1 step is' if again == 1 else f'{again} steps are'} made again" if again > 0 else ""
+            self._say(f"the learner goes on from step {state.base_step}{lost}")
         elif kind == "note" and state.note and state.note != self._note:
             self._say(clean(state.note))
-        elif kind == "actor" and event.get("state") in ("restarting", "failed"):
-            self._say(f"{clean(event['actor'])} {event['state']} (restarts: {event.get('restarts', 0)})")
         elif list(state.errors) != errors:
             _, actor, text = state.errors[-1]
             self._say(f"{'mended ' if event.get('mended') else 'trouble'}  {clean(actor)}  {clean(text)}")

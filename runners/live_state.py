@@ -2,12 +2,17 @@
 
 Messages of the bus are events as they are (`msgspec.to_builtins`): `step`, `fact`, `beat`. The supervisor adds:
 
-    {"type": "run", "name": str, "steps": int, "folder": str, "started_at": s, "max_staleness": int, "dead_after_s": s}
+    {"type": "run", "name": str, "steps": int, "folder": str, "started_at": s, "max_staleness": int, "dead_after_s": s,
+     "supervised": [actor]}                 whose deaths the supervisor tells
     {"type": "actor", "actor": str, "kind": str, "state": "starting|running|restarting|stopped|failed", "restarts": int}
     {"type": "queues", "requests": int, "evaluations": int, "episodes": int}
     {"type": "ledger", **Ledger.as_dict()}
     {"type": "error", "actor": str, "text": str, "at": s, "mended": bool}       mended: a trouble's end
     {"type": "note", "text": str}           what the run is doing besides training; "" when nothing
+
+and who looks from outside
+
+    {"type": "written", "now": bool}        whether somebody writes the run's record
 
 Unknown types and fields are passed over. Times are seconds since the epoch.
 """
@@ -19,36 +24,11 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-RATE_WINDOW_S = 30.0
-"""Rates are means over this long."""
+from runners.rates import Rate
+
 MEAN_STEPS = 10
 """Steps in the moving mean."""
 ERRORS_KEPT = 6
-
-
-@dataclass
-class Rate:
-    """Events per second over the last RATE_WINDOW_S, from totals that counters report and that restarts reset."""
-
-    totals: dict[str, float] = field(default_factory=dict)
-    first_at: float | None = None
-    gains: deque[tuple[float, float]] = field(default_factory=deque)
-
-    def see(self, actor: str, total: float, at: float) -> None:
-        """`total` of one actor at `at`. A total that fell belongs to a new process, and counts from 0."""
-        self.first_at = at if self.first_at is None else self.first_at
-        if actor in self.totals:
-            before = self.totals[actor]
-            self.gains.append((at, total - before if total >= before else total))
-        self.totals[actor] = total
-
-    def per_s(self, now: float) -> float | None:
-        """None until there is something to divide."""
-        while self.gains and self.gains[0][0] <= now - RATE_WINDOW_S:
-            self.gains.popleft()
-        if self.first_at is None or now <= self.first_at:
-            return None
-        return sum(gain for _, gain in self.gains) / min(RATE_WINDOW_S, now - self.first_at)
 
 
 @dataclass
@@ -81,10 +61,15 @@ class LiveState:
     started_at: float | None = None
     max_staleness: int | None = None
     dead_after_s: float = 7.0
+    supervised: frozenset[str] = frozenset()
     note: str = ""
     incarnation: int = 0
     finished: bool = False
     finished_at: float | None = None
+    written: bool | None = None
+    """Whether somebody writes its record; None where nobody has looked."""
+    last_at: float | None = None
+    """When the last thing happened that is known."""
     steps: list[tuple[int, float, dict[str, float]]] = field(default_factory=list)
     """(step, at, metrics) of every step that stands."""
     base_step: int = 0
@@ -102,9 +87,21 @@ class LiveState:
     verdicts: Rate = field(default_factory=Rate)
 
     def feed(self, event: Mapping[str, Any]) -> None:
+        if event.get("type") in ("step", "fact", "beat") and event.get("at"):
+            self.last_at = max(self.last_at or 0.0, event["at"])
         handler = getattr(self, f"_on_{event.get('type')}", None)
         if handler is not None:
             handler(event)
+
+    @property
+    def stopped(self) -> bool:
+        """Nobody is at work, and there is work left."""
+        return self.written is False and not self.finished
+
+    def ran_s(self, now: float) -> float | None:
+        """How long ago it began, or how long it took until it finished or stopped."""
+        until = self.finished_at if self.finished else self.last_at if self.stopped else None
+        return None if self.started_at is None else (until or now) - self.started_at
 
     @property
     def done(self) -> int:
@@ -133,11 +130,20 @@ class LiveState:
         there are two."""
         if self.finished:
             return 0.0
+        if self.stopped:
+            return None
         ats = [at for number, at, _ in self.steps[-2 * MEAN_STEPS :] if number > self.base_step]
         if len(ats) < 2 or not self.steps_total:
             return None
         a_step = median(later - earlier for earlier, later in pairwise(ats))
-        return max(0.0, (self.steps_total - self.done) * a_step - (now - ats[-1]))
+        # A step may take longer than those before it: the ones after it are left all the same.
+        return max(0.0, (self.steps_total - self.done) * a_step - min(a_step, now - ats[-1]))
+
+    def rates(self, now: float) -> list[tuple[float, str]]:
+        """(a second, of what), of what is counted at `now`."""
+        known = ((self.verdicts, "kernels/s"), (self.tokens, "tokens/s"))
+        found = ((one.per_s(now, self.dead_after_s), unit) for one, unit in known)
+        return [(rate, unit) for rate, unit in found if rate is not None]
 
     def before(self, event: Mapping[str, Any]) -> bool:
         """Whether it happened before the run was taken up here: what a resumed run's record tells of its past."""
@@ -150,6 +156,7 @@ class LiveState:
         self.started_at = event.get("started_at", self.started_at)
         self.max_staleness = event.get("max_staleness", self.max_staleness)
         self.dead_after_s = event.get("dead_after_s", self.dead_after_s)
+        self.supervised = frozenset(event.get("supervised", self.supervised))
 
     def _on_step(self, event: Mapping[str, Any]) -> None:
         kind, number = event["kind"], event["step"]
@@ -161,7 +168,9 @@ class LiveState:
             self.finished, self.finished_at = False, None
         elif kind == "step" and event["incarnation"] >= self.incarnation:
             self.steps.append((number, event.get("at", 0.0), dict(event.get("metrics", {}))))
-        elif kind == "finished":
+            if self.before(event):
+                self.base_step = number
+        elif kind == "finished" and number >= self.steps_total:  # else: before run.steps was raised
             self.finished = True
             self.finished_at = event.get("at")
 
@@ -178,12 +187,14 @@ class LiveState:
         actor.version = event.get("version", -1)
         actor.held = len(event.get("held", ()))
         actor.gauges = dict(gauges)
-        if actor.state in ("starting", "restarting"):
+        if gauges.get("leaving"):
+            actor.state = "left"
+        elif actor.state in ("starting", "restarting"):
             actor.state = "running"
-        if "tokens_total" in gauges:
-            self.tokens.see(name, gauges["tokens_total"], at)
-        if "verdicts_total" in gauges:
-            self.verdicts.see(name, gauges["verdicts_total"], at)
+        process = (event["pid"], event.get("host")) if "pid" in event else None
+        for gauge, rate in (("tokens_total", self.tokens), ("verdicts_total", self.verdicts)):
+            if gauge in gauges:
+                rate.see(name, gauges[gauge], at, self.dead_after_s, process)
 
     def _on_actor(self, event: Mapping[str, Any]) -> None:
         actor = self.actors.setdefault(event["actor"], ActorState())
@@ -205,6 +216,9 @@ class LiveState:
         if event.get("mended"):
             self.mended.append(told)
 
+    def _on_written(self, event: Mapping[str, Any]) -> None:
+        self.written = event["now"]
+
     def _on_note(self, event: Mapping[str, Any]) -> None:
         self.note = event.get("text", "")
 
@@ -222,12 +236,26 @@ class LiveState:
             standing = [one for one in self.heldout if one[0] != data["version"]]
             self.heldout = [*standing, (data["version"], dict(data["figures"]))]
         texts = {
-            "died": f"{data.get('actor')} died; {data.get('handed_on', 0)} deliveries handed on",
+            "died": self._death(data),
             "poisoned": f"gave up {data.get('key')}: {data.get('deaths')} workers died on it",
             "stalled": str(data.get("text") or data),
             "weights_refused": f"weights {data.get('version')}: wanted {data.get('wanted')}, got {data.get('got')}",
-            "checkpoint_refused": f"checkpoint of step {data.get('step')} refused: {data.get('reason')}",
+            "checkpoint_refused": f"checkpoint of step {data.get('step')} refused: {data.get('reason')}{_aside(data)}",
             "refused": f"unreadable message on {data.get('subject')}: {data.get('reason')}",
         }
-        if kind in texts:
+        if texts.get(kind):
             self.errors.append((event.get("at", 0.0), event.get("actor", ""), texts[kind]))
+
+    def _death(self, data: Mapping[str, Any]) -> str:
+        """Who died, unless the supervisor has said so, and what became of the work in its hands."""
+        actor, count = data.get("actor"), data.get("handed_on", 0)
+        works = "1 delivery" if count == 1 else f"{count} deliveries"
+        if actor in self.supervised:
+            return f"{works} of {actor} handed on" if count else ""
+        return f"{actor} died; {works} handed on"
+
+
+def _aside(data: Mapping[str, Any]) -> str:
+    """Where a damaged checkpoint is now, when it has been moved."""
+    name = str(data.get("folder", "")).rpartition("/")[2]
+    return f"; set aside as {name}" if name.endswith(".damaged") else ""

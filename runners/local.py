@@ -82,6 +82,10 @@ class LocalRun:
         kinds = ("recorder", "checkpointer", "learner", "evaluator", "generator", "gateway", "sampler")
         return [(kind, i) for kind in kinds for i in range(counts.get(kind, 1))]
 
+    def names(self) -> list[str]:
+        """Of its actors."""
+        return [f"{kind}-{number}" for kind, number in self._actors()]
+
     def _add(self, kind: str, number: int) -> None:
         name = f"{kind}-{number}"
         child = Child(

@@ -55,7 +55,8 @@ def words(event: Mapping[str, Any]) -> str:
     known = WORDS.get(str(event.get("event")))
     if known is not None:
         return known.format_map(defaultdict(str, event))
-    return " ".join(str(event[key]) for key in ("event", "why", "detail") if key in event)
+    more = " ".join(str(event[key]) for key in ("why", "detail") if event.get(key))
+    return f"{event.get('event', '')}: {more}" if more else str(event.get("event", ""))
 
 
 @contextlib.contextmanager

@@ -79,7 +79,11 @@ class Child:
             pause_s = min(self._restart_after_s * 2 ** (young_deaths - 1), 10.0)
             self._on_line(
                 self.name,
-                {"level": "warning", "event": f"died ({describe(code)}), starting it again", "why": self._last_line},
+                {
+                    "level": "warning",
+                    "event": f"died ({describe(code)}), starting it again (restarts: {self.restarts})",
+                    "why": self._last_line,
+                },
             )
             await asyncio.sleep(pause_s)
 
@@ -105,6 +109,7 @@ class Child:
             "KERNELMILL_SUPERVISED": "1",
             "PYTHONUNBUFFERED": "1",
         }
+        self._last_line = ""  # of an earlier life
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             *self._words,

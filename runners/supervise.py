@@ -15,7 +15,9 @@ from runners.actor_process import connect, reach_bus
 from runners.cli import first_cause
 from runners.live import View
 from runners.local import LocalRun
-from runners.logs import MENDED, told_to, words
+from runners.logs import told_to
+from runners.standing import chain_of, standing
+from runners.troubles import Troubles
 from runners.watching import Watching
 
 STOPPING = "stopping, Ctrl-C again ends it at once"
@@ -34,11 +36,7 @@ async def supervise(config: Any, note: str) -> int:
         feed({"type": "note", "text": STOPPING})
         interrupted.set()
 
-    def trouble(actor: str, event: dict[str, Any]) -> None:
-        if event.get("level") in ("warning", "error", "critical"):
-            mended = event.get("event") in MENDED
-            feed({"type": "error", "actor": actor, "text": words(event), "at": time.time(), "mended": mended})
-
+    trouble = Troubles(feed).take
     # Signals are the process's, not the loop's: one that is busy would let the second Ctrl-C wait.
     signals = interrupts.stop_or_end("up", lambda: loop.call_soon_threadsafe(stop))
     with view, told_to(partial(trouble, "supervisor")), signals:
@@ -63,6 +61,7 @@ async def supervise(config: Any, note: str) -> int:
                 "started_at": time.time(),
                 "max_staleness": config.sampler.max_staleness,
                 "dead_after_s": config.bus.dead_after_s,
+                "supervised": run.names(),
             }
         )
         feed({"type": "note", "text": note or f"starting; logs, record and report are in {run.folder.root}"})
@@ -77,7 +76,8 @@ async def supervise(config: Any, note: str) -> int:
                     task.result()
                 elif task is not background[0]:
                     task.cancel()
-            feed({"type": "note", "text": ending(run, interrupted.is_set())})
+            if line := ending(run, interrupted.is_set()):
+                feed({"type": "note", "text": line})
         except Exception as error:
             cause = first_cause(error)
             feed({"type": "note", "text": f"stopping: {cause or type(cause).__name__}"})
@@ -97,20 +97,25 @@ async def supervise(config: Any, note: str) -> int:
         print(f"kernelmill up: {run.failed}", file=sys.stderr)
         return 1
     if interrupted.is_set():
-        print(f"stopped: {again(run.folder)}")
+        print(stopped(run.folder, config.run.steps))
         return 130
     return 0
 
 
 def ending(run: LocalRun, interrupted: bool) -> str:
-    """What is said while the actors are stopped, which may take minutes."""
+    """What is said while the actors are stopped, which may take minutes; nothing where the Ctrl-C has said so."""
     if run.failed:
         return f"stopping: {run.failed}"
-    return f"{STOPPING}; {again(run.folder)}" if interrupted else "finished; writing everything down"
+    return "" if interrupted else "finished; writing everything down"
 
 
-def again(folder: RunFolder) -> str:
-    return f"`kernelmill up` with the same arguments, or with {folder.config}, goes on from here"
+def stopped(folder: RunFolder, steps: int) -> str:
+    """The last line of a run that was asked to stop; its learner may have made a step meanwhile, even the last one."""
+    ledger = chain_of(folder.root, steps)
+    if ledger is not None and ledger.finished:
+        return f"stopped; the run has finished, at step {ledger.step}"
+    again = f"`kernelmill up` with the same arguments, or with {folder.config}, goes on from here"
+    return f"{standing(ledger, False) if ledger is not None else 'stopped'}: {again}"
 
 
 async def _watch(config: Any, run: Any, feed: Any) -> None:

@@ -34,8 +34,11 @@ def run(args: argparse.Namespace) -> int:
     return run_config(config)
 
 
-def run_config(config: Any, note: str = "") -> int:
-    """Run to the end; 0 when the run finished, 1 when it was given up, 130 when it was interrupted."""
+def run_config(config: Any, note: str = "", *, goes_on: bool = False) -> int:
+    """Run to the end; 0 when the run finished, 1 when it was given up, 130 when it was interrupted.
+
+    goes_on: more is done with a run that finished, which gets its report then.
+    """
     import asyncio
 
     from configs.differences import told
@@ -46,7 +49,7 @@ def run_config(config: Any, note: str = "") -> int:
 
     folder = RunFolder(Path(config.run.folder) / config.run.name)
     refuse_another_run(folder, config)
-    if (done := finished_at(folder)) >= config.run.steps:
+    if (done := finished_at(folder, config.run.steps)) is not None:
         print(
             f"run {config.run.name!r} is finished at step {done}: raise run.steps to go on, or choose another run.name"
         )
@@ -58,20 +61,21 @@ def run_config(config: Any, note: str = "") -> int:
         code = asyncio.run(supervise(config, note))
         if code == interrupts.INTERRUPTED:
             interrupts.end_at_next()
-        write_report(folder)
+        if code or not goes_on:
+            write_report(folder)
         return code
     finally:
         lock.close()
 
 
-def finished_at(folder: Any) -> int:
-    """Last step of a finished run; -1 while there is more to do."""
+def finished_at(folder: Any, wanted: int) -> int | None:
+    """Last step of a run that finished with as many steps as are wanted now; None while there is more to do."""
     from core.record import reading
 
     if not (folder.record / "steps.jsonl").exists():
-        return -1
-    ledger = reading.ledger(folder.root)
-    return ledger.step if ledger.finished else -1
+        return None
+    ledger = reading.ledger(folder.root, wanted)
+    return ledger.step if ledger.finished else None
 
 
 def write_report(folder: Any) -> None:

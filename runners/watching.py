@@ -61,6 +61,7 @@ class Watching:
 
     async def _poll_queues(self) -> None:
         config, names = self._config, self._bus.names
+        wanted = config.run.steps
         judge = subjects.evaluate_consumer(config.tasks.backend, config.judge.device_class)
         while True:
             await asyncio.sleep(QUEUES_EVERY_S)
@@ -76,4 +77,4 @@ class Watching:
                     "evaluations": evaluations.waiting + evaluations.in_flight,
                 }
             )
-            self._feed({"type": "ledger", **settle(self._admitted, self._chain).as_dict()})
+            self._feed({"type": "ledger", **settle(self._admitted, self._chain, steps_wanted=wanted).as_dict()})

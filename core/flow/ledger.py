@@ -107,6 +107,9 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     voided_steps: int
     """Steps that a rollback took back."""
     finished: bool
+    """The last word of the chain is that it has ended, and the run wants no more steps than it has."""
+    steps: int
+    """How many steps the run is to make; 0 where that is not known."""
     problems: tuple[str, ...]
 
     @property
@@ -160,8 +163,14 @@ def settle(
     admissions: Iterable[Admission],
     chain: Iterable[ChainRecord],
     ended: Iterable[EndedEpisode] | None = None,
+    steps_wanted: int = 0,
 ) -> Ledger:
-    """The account. `ended` None means that no episode archive is at hand: what needs it is not checked."""
+    """The account.
+
+    Args:
+        ended: None means that no episode archive is at hand: what needs it is not checked.
+        steps_wanted: what the run is to make by its config, which may have been raised since its chain finished.
+    """
     records = list(chain)
     steps, problems = surviving(records)
     admitted = _admitted(admissions, problems)
@@ -195,7 +204,8 @@ def settle(
         step=steps[-1].step if steps else 0,
         incarnations=sum(record.kind == "incarnation" for record in records),
         voided_steps=sum(record.kind == "step" for record in records) - sum(kept.kind == "step" for kept in steps),
-        finished=bool(records) and records[-1].kind == "finished",
+        finished=bool(records) and records[-1].kind == "finished" and records[-1].step >= steps_wanted,
+        steps=steps_wanted,
         problems=tuple(problems),
     )
 

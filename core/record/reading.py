@@ -16,6 +16,7 @@ from core.flow.ledger import Admission, ChainRecord, EndedEpisode, Ledger, settl
 from core.record import files
 from core.record.files import RecordError
 from core.record.record import EPISODES, FACTS, FILES, METRICS, STEPS, episode_key, line_key
+from core.run_folder import RunFolder, read_config
 
 Row = TypeVar("Row")
 RUNS = Path("runs")
@@ -116,10 +117,22 @@ def ends(run: str | Path) -> list[EndedEpisode] | None:
     ]
 
 
-def ledger(run: str | Path) -> Ledger:
-    """The run's account. The chain is read first, so that what it rests on is there when a live run is read."""
+def ledger(run: str | Path, wanted: int | None = None) -> Ledger:
+    """The run's account. The chain is read first, so that what it rests on is there when a live run is read.
+
+    wanted: steps that the run is to make, where another config than the run's own says so.
+    """
     chain = list(steps(run))
-    return settle(admissions(run), chain, ends(run))
+    return settle(admissions(run), chain, ends(run), steps_wanted(run) if wanted is None else wanted)
+
+
+def steps_wanted(run: str | Path) -> int:
+    """How many steps the run's config asks for; 0 where there is none that can be read: the record stands without."""
+    try:
+        wanted = read_config(RunFolder(run).config).get("run", {}).get("steps")
+    except (OSError, RecordError):
+        return 0
+    return wanted if isinstance(wanted, int) else 0
 
 
 def torn(run: str | Path, whole: Mapping[str, int] | None = None) -> dict[str, int]:

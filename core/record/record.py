@@ -169,6 +169,20 @@ def line_key(line: bytes) -> str:
     return digest(line)
 
 
+def being_written(run_folder: str | Path) -> bool | None:
+    """Whether a recorder is at work on this machine; None where that can't be told."""
+    try:
+        with (Path(run_folder) / "record" / ".lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # a recorder that begins just now tries again
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return False
+    except OSError:  # a file system without locks, or somebody else's folder
+        return None
+    return False
+
+
 def _locked(folder: Path) -> IO[str]:
     """A lock on the folder, for as long as the file is open: two writers would cut off each other's records."""
     lock = (folder / ".lock").open("a+")

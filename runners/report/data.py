@@ -11,15 +11,21 @@ from pathlib import Path
 from typing import Any
 
 from configs.differences import told
+from configs.schema import Bus
 from core.episodes.episode import Episode
 from core.episodes.heldout_figures import HeldOut, HeldOutEpisode, HeldOutTurn, slim, tracked
 from core.episodes.metrics import batch_metrics
 from core.flow.ledger import Ledger
 from core.record import cuts, heldout, reading
+from core.record.record import METRICS_EVERY_S, being_written
 from core.run_folder import read_config
+from runners.rates import Reading, Span, closed_up
+from runners.standing import standing
 
 PAIRS = 5
 """Kernels shown before and after."""
+SLICES = 60
+"""Of a run's time, each with its rates."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,8 @@ class ReportData:
     name: str
     config: dict[str, Any]
     ledger: Ledger
+    standing: str
+    """Whether it runs, has stopped or finished."""
     steps: list[int] = field(default_factory=list)
     figures: list[dict[str, float | None]] = field(default_factory=list)
     """Of each step."""
@@ -54,7 +62,7 @@ class ReportData:
     """(step, what was changed when the run went on from there)"""
     facts: dict[str, int] = field(default_factory=dict)
     throughput: dict[str, tuple[list[float], list[float | None]]] = field(default_factory=dict)
-    """Gauge -> (minutes since the start, per second)."""
+    """Gauge -> (minutes since the start, of those in which the run ran; per second)."""
     before: HeldOut | None = None
     after: HeldOut | None = None
     beside: list[tuple[int, dict[str, float]]] = field(default_factory=list)
@@ -75,11 +83,13 @@ def gather(folder: Path) -> ReportData:
     steps = reading.surviving_steps(chain)
     path = folder / "config.json"
     config = read_config(path) if path.exists() else {}  # absent in runs that never got so far
+    ledger = reading.ledger(folder)
     data = ReportData(
         folder=folder,
         name=str(config.get("run", {}).get("name") or folder.resolve().name),
         config=config,
-        ledger=reading.ledger(folder),
+        ledger=ledger,
+        standing=standing(ledger, being_written(folder)),
         steps=[row.step for row in steps],
         figures=[row.metrics for row in steps],
         before=heldout.load_if_whole(folder / heldout.BEFORE),
@@ -101,7 +111,8 @@ def gather(folder: Path) -> ReportData:
     data.beside = sorted(beside.items())
     data.started_at, data.ended_at = (min(ats), max(ats)) if ats else (None, None)
     data.rollbacks = _rollbacks(chain)
-    data.throughput = _throughput(folder, data.started_at)
+    dead_after_s = config.get("bus", {}).get("dead_after_s", Bus().dead_after_s)
+    data.throughput = _throughput(folder, data.started_at, dead_after_s + 2 * METRICS_EVERY_S)
     firsts_lasts = _archive(folder, data, steps)
     _choose_pairs(data, firsts_lasts)
     return data
@@ -118,33 +129,35 @@ def _rollbacks(chain: list[reading.StepRow]) -> list[tuple[int, str]]:
     return found
 
 
-def _throughput(folder: Path, started_at: float | None) -> dict[str, tuple[list[float], list[float | None]]]:
-    """Counters of all actors as rates, in 60 slices of the run. What an actor did between two readings is spread evenly
-    over the time between them."""
-    gains: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
-    before: dict[tuple[str, str], tuple[float, float]] = {}
+def _throughput(
+    folder: Path, started_at: float | None, silent_s: float
+) -> dict[str, tuple[list[float], list[float | None]]]:
+    """Counters of all actors as rates, in slices of the time in which somebody counted. What an actor did between two
+    readings is spread evenly over the time between them."""
+    spans: dict[str, list[Span]] = defaultdict(list)
+    before: dict[tuple[str, str], Reading] = {}
     for row in reading.metrics(folder):
         for gauge in ("tokens_total", "verdicts_total"):
             total, at, key = row.get(gauge), row.get("at"), (str(row.get("actor")), gauge)
             if isinstance(total, int | float) and isinstance(at, int | float):
-                if key in before:
-                    last_at, last = before[key]
-                    # A total that fell belongs to a new process, which began at 0.
-                    gains[gauge].append((last_at, at, total - last if total >= last else total))
-                before[key] = (at, total)
+                now = Reading(total, at)
+                if key in before and (span := before[key].span_to(now, silent_s)) is not None:
+                    spans[gauge].append(span)
+                before[key] = now
     out = {}
-    for gauge, spans in gains.items():
-        start, end = min(span[0] for span in spans), max(span[1] for span in spans)
-        width = max(end - start, 1e-9) / 60
-        sums = [0.0] * 60
-        for a, b, gain in spans:
-            low, high = (a - start) / width, (b - start) / width
-            for n in range(max(0, int(low)), min(59, int(high)) + 1):
-                share = (min(high, n + 1) - max(low, n)) / (high - low) if high > low else 1.0
-                sums[n] += gain * max(0.0, share)
+    for gauge, found in spans.items():
+        lived = closed_up(found)
+        start, end = lived[0].begin, max(span.end for span in lived)
+        width = (end - start) / SLICES
+        gains = [0.0] * SLICES
+        for span in lived:
+            first, last = int((span.begin - start) / width), int((span.end - start) / width)
+            for n in range(first, min(SLICES - 1, last) + 1):
+                if (part := span.within(start + n * width, start + (n + 1) * width)) is not None:
+                    gains[n] += part.gain
         offset = start - (started_at if started_at is not None else start)
-        minutes = [round((offset + (n + 0.5) * width) / 60, 3) for n in range(60)]
-        out[gauge] = (minutes, [total / width for total in sums])
+        minutes = [round((offset + (n + 0.5) * width) / 60, 3) for n in range(SLICES)]
+        out[gauge] = (minutes, [gain / width for gain in gains])
     return out
 
 

@@ -54,8 +54,9 @@ def page(data: ReportData) -> str:
 
 
 def _head(data: ReportData) -> str:
-    state = "finished" if data.ledger.finished else "not finished"
-    parts = [state, f"{data.ledger.step} steps"]
+    parts = [data.standing]
+    if data.ledger.finished:
+        parts.append(f"{data.ledger.step} steps")
     if data.started_at is not None and data.ended_at is not None:
         parts.insert(0, time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(data.started_at)))
         parts.append(duration(data.ended_at - data.started_at))
@@ -249,7 +250,9 @@ def _charts(data: ReportData) -> str:
         if gauge in data.throughput:
             minutes, rates = data.throughput[gauge]
             chart = line_chart([Series(what, minutes, rates, 0)], title=what, x_label="minute", floor=0.0)
-            charts.append(_figure(what.capitalize(), "all actors together", chart))
+            charts.append(
+                _figure(what.capitalize(), "all actors together; minutes in which nothing ran are left out", chart)
+            )
     learner = [
         _figure(what, "", line_chart(raw_and_mean(name, "step"), title=what, marks=marks))
         for name, what in LEARNER

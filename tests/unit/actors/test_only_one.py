@@ -4,6 +4,7 @@ waiting for long."""
 import asyncio
 
 import pytest
+from structlog.testing import capture_logs
 
 from actors.actor import Actor
 from actors.checkpointer import Checkpointer
@@ -13,6 +14,7 @@ from actors.prompt_sampler import PromptSampler
 from actors.recorder import Recorder
 from bus.memory import MemoryBroker
 from bus.memory_server import MemoryServer
+from bus.reaper import leaving
 from bus.run_bus import RunBus
 from bus.topology import topology
 from configs.schema import RunConfig
@@ -82,9 +84,15 @@ def test_one_takes_the_place_of_one_that_died_or_left(sampler):
     asyncio.run(main())
 
 
-def test_of_two_that_begin_at_once_one_stays(sampler):
+@pytest.mark.parametrize("turns", range(0, 12, 2))
+def test_of_two_that_begin_at_once_one_stays(sampler, turns):
+    """However far one is ahead of the other."""
+
     async def main():
-        lives = [await sampler(name) for name in ("sampler-b", "sampler-a")]
+        lives = [await sampler("sampler-b")]
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        lives.append(await sampler("sampler-a"))
         done, _ = await asyncio.wait([life for _, life in lives], timeout=20, return_when=asyncio.FIRST_COMPLETED)
         assert [type(life.exception()) for life in done] == [AnotherOne]
         ((stays, life),) = [(one, life) for one, life in lives if life not in done]
@@ -102,28 +110,62 @@ class Waits(Actor):
         await self.stopping.wait()
 
 
-@pytest.mark.parametrize("actor", [PromptSampler, Learner, Recorder, Checkpointer])
+SINGLE = [PromptSampler, Learner, Recorder, Checkpointer]
+
+
+def stand_in(actor):
+    return type("StandIn", (Waits,), {"kind": actor.kind, "only_one": actor.only_one})
+
+
+async def begin(kind, server, name, folder):
+    broker = MemoryBroker(server, name)
+    await broker.ensure(
+        topology("run", device_classes=[("triton", "cpu")], ack_wait_s=30, dead_after_s=1.0, max_worker_deaths=3)
+    )
+    made = kind(CONFIG, RunBus(broker, "run", name), name, RunFolder(folder / name), SystemClock())
+    return made, asyncio.create_task(made.live())
+
+
+@pytest.mark.parametrize("actor", SINGLE)
 def test_of_these_a_run_has_one(actor, tmp_path):
-    """Whatever they do, they do nothing of it before they are alone."""
-    stand_in = type("StandIn", (Waits,), {"kind": actor.kind, "only_one": actor.only_one})
+    """Whatever they do, they do nothing of it before they are alone, and say nothing but why they leave."""
 
     async def main():
         server = MemoryServer(SystemClock())
-        lives = []
-        for name in ("one", "two"):
-            broker = MemoryBroker(server, name)
-            await broker.ensure(
-                topology(
-                    "run", device_classes=[("triton", "cpu")], ack_wait_s=30, dead_after_s=1.0, max_worker_deaths=3
-                )
-            )
-            made = stand_in(CONFIG, RunBus(broker, "run", name), name, RunFolder(tmp_path / name), SystemClock())
-            lives.append((made, asyncio.create_task(made.live())))
-            await asyncio.sleep(0.5)
-        (first, life), (second, refused) = lives
-        with pytest.raises(AnotherOne, match=f"run 'run' has a {actor.kind}: one "):
-            await refused
-        assert first.began and not hasattr(second, "began")
+        first, life = await begin(stand_in(actor), server, "one", tmp_path)
+        async with asyncio.timeout(20):
+            while not hasattr(first, "began"):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        with capture_logs() as said:
+            second, refused = await begin(stand_in(actor), server, "two", tmp_path)
+            with pytest.raises(AnotherOne, match=f"run 'run' has a {actor.kind}: one "):
+                await refused
+        assert not hasattr(second, "began") and said == []
+        assert [leaving(beat) for beat in await second.bus.beats() if beat.actor == "two"] == [True], "it is no death"
         await _end(first, life)
+        facts = [(fact.kind, fact.actor) for _, fact in await first.bus.read_facts(1)]
+        assert facts == [("joined", "one"), ("left", "one")]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("actor", SINGLE)
+def test_one_that_is_stopped_while_it_waits_was_never_here(actor, tmp_path):
+    async def main():
+        server = MemoryServer(SystemClock())
+        died, life = await begin(stand_in(actor), server, "one", tmp_path)
+        async with asyncio.timeout(20):
+            while not hasattr(died, "began"):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        life.cancel()
+        with capture_logs() as said:
+            second, waits = await begin(stand_in(actor), server, "two", tmp_path)
+            await asyncio.sleep(0.1)
+            await _end(second, waits)
+        told = [fact.kind for _, fact in await second.bus.read_facts(1) if fact.actor == "two"]
+        if hasattr(second, "began"):  # its turn had come
+            assert told == ["joined", "left"]
+        else:
+            assert told == [] and said == []
 
     asyncio.run(main())

@@ -8,7 +8,7 @@ import socket
 import pytest
 import uvloop
 
-from bus.broker import ConsumerSpec, StreamSpec, SubjectTaken, Topology, Unreachable
+from bus.broker import BucketSpec, ConsumerSpec, StreamSpec, SubjectTaken, Topology, Unreachable
 from bus.nats import NatsBroker
 from bus.server import EmbeddedServer
 
@@ -18,7 +18,7 @@ TABLE = Topology(
         StreamSpec(name="n_JOBS", subjects=("n.job.*",), work_queue=True, unique=True),
     ),
     consumers=(ConsumerSpec(stream="n_JOBS", name="work", filter="n.job.*"),),
-    buckets=(),
+    buckets=(BucketSpec(name="n_keys"),),
 )
 
 
@@ -122,6 +122,34 @@ def test_a_frozen_server_ends_waits_in_time_and_loses_nothing(server):
         delivery = await broker.fetch("n_JOBS", "work")
         assert delivery is not None
         await delivery.ack()
+        await broker.close()
+
+    asyncio.run(main())
+
+
+def test_who_watches_waits_for_a_frozen_server(server, monkeypatch):
+    """For longer than any call waits for its answer: nothing that it is told by others would start it again."""
+    monkeypatch.setattr("bus.reader._ANSWER_S", 0.3)
+
+    async def main() -> None:
+        broker = await joined(server)
+        seen: asyncio.Queue[tuple[str, bytes | None]] = asyncio.Queue()
+
+        async def watch() -> None:
+            async for entry in broker.watch("n_keys"):
+                seen.put_nowait((entry.key, entry.value))
+
+        watching = asyncio.create_task(watch())
+        await broker.put("n_keys", "a", b"before")
+        assert await seen.get() == ("a", b"before")
+        os.kill(server.pid, signal.SIGSTOP)
+        os.waitpid(server.pid, os.WUNTRACED)  # noqa: ASYNC222
+        await asyncio.wait({watching}, timeout=7.0)  # longer than it looks at the whole bucket once
+        os.kill(server.pid, signal.SIGCONT)
+        assert not watching.done(), watching
+        await broker.put("n_keys", "a", b"after")
+        assert await asyncio.wait_for(seen.get(), 30) == ("a", b"after")
+        watching.cancel()
         await broker.close()
 
     asyncio.run(main())

@@ -55,7 +55,7 @@ async def is_interrupted(run):
         (finishes, 0, "finished; writing everything down"),
         (gives_up, 1, "stopping: recorder-0 died 5 times in a row: No space left on device"),
         (breaks, OSError, "stopping: [Errno 28] No space left on device"),
-        (is_interrupted, 130, "ends it at once; `kernelmill up` with the same arguments"),
+        (is_interrupted, 130, "stopped at step 0 of 48: `kernelmill up` with the same arguments"),
     ],
 )
 def test_only_a_run_that_finished_is_called_finished(tmp_path, monkeypatch, capsys, wait, code, said):
@@ -105,7 +105,7 @@ def test_every_trouble_of_the_bus_has_words_and_logs_are_as_before_afterwards(ca
     assert not capsys.readouterr().out
     assert [event["level"] for event in heard] == ["warning"] * len(WORDS) + ["error"]
     said = [words(event) for event in heard]
-    assert said.pop() == "message refused torn"
+    assert said.pop() == "message refused: torn"
     assert all(
         not text.startswith("bus.") and "{" not in text and ("nats://x" in text or "why" in text) for text in said
     )

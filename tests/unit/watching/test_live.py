@@ -8,7 +8,7 @@ import scene
 from rich.console import Console
 
 from runners.live import View, duration, number, render, sparkline
-from runners.live_state import LiveState, Rate
+from runners.live_state import LiveState
 
 
 def watched(until_step: int, steps: int = 60) -> tuple[LiveState, float]:
@@ -112,6 +112,14 @@ def test_who_left_in_order_is_not_called_silent() -> None:
     assert state.actors["a"].health(93.0, 7.0) == "ok"
 
 
+def test_who_says_that_it_leaves_is_not_called_silent_either() -> None:
+    """A second one of a kind leaves with a beat and no fact: it was never at work."""
+    state = LiveState()
+    state.feed({"type": "beat", "actor": "a", "at": 10.0, "gauges": {"at_work": 0.0}})
+    state.feed({"type": "beat", "actor": "a", "at": 11.0, "gauges": {"at_work": 0.0, "leaving": 1.0}})
+    assert state.actors["a"].health(90.0, 7.0) == "left"
+
+
 def test_a_finished_run_looks_the_same_whenever_it_is_looked_at() -> None:
     state, _ = watched(until_step=-1, steps=20)
     end = state.steps[-1][1]
@@ -119,16 +127,6 @@ def test_a_finished_run_looks_the_same_whenever_it_is_looked_at() -> None:
     now, later = text(state, end + 60, 80), text(state, end + 7200, 80)
     assert "silent" not in later and "left" in later
     assert now.splitlines()[0] == later.splitlines()[0]
-
-
-def test_rates_survive_a_restart() -> None:
-    rate = Rate()
-    assert rate.per_s(0.0) is None
-    for at, total in ((0.0, 1000.0), (5.0, 1050.0), (10.0, 20.0)):
-        rate.see("generator-1", total, at)
-    assert rate.per_s(10.0) == pytest.approx((50 + 20) / 10)
-    assert rate.per_s(36.0) == pytest.approx(20 / 30)
-    assert rate.per_s(100.0) == 0.0
 
 
 def test_without_a_terminal_each_step_is_a_line() -> None:
@@ -144,7 +142,7 @@ def test_without_a_terminal_each_step_is_a_line() -> None:
     steps = [line for line in lines if line.startswith("step ")]
     assert [int(line.split()[1].split("/")[0]) for line in steps] == [1, 2, 3, 4, 2, 3, 4, 5, 6, 7, 8]
     assert "reward " in steps[0] and "correct by turn 1: " in steps[0] and "\x1b" not in out.getvalue()
-    assert "the learner goes on from step 1" in lines
+    assert "the learner goes on from step 1; 3 steps are made again" in lines
     assert any(line.startswith("trouble  sampler-1  learner-1 died") for line in lines)
     assert lines.count("measuring held-out tasks") == 1
 

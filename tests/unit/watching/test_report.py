@@ -175,17 +175,6 @@ def test_a_run_that_made_no_step_has_a_report_too(tmp_path: Path, capsys: pytest
     assert "holds no record/ of a run; runs in it: demo" in capsys.readouterr().err
 
 
-def test_throughput_keeps_the_total_over_restarts(tmp_path: Path) -> None:
-    with Record(tmp_path) as record:
-        record.append_facts([scene.Fact(run_id="r", kind="joined", actor="a", at=1000.0)])
-        rows = [(1000.0, 50.0), (1060.0, 650.0), (1120.0, 300.0)]
-        record.append_metrics([{"at": at, "actor": "a", "tokens_total": total} for at, total in rows])
-    minutes, rates = gather(tmp_path).throughput["tokens_total"]
-    assert sum(rate * 2.0 for rate in rates) == pytest.approx(600 + 300)
-    assert rates[0] == pytest.approx(10.0) and rates[-1] == pytest.approx(5.0)
-    assert minutes[0] == pytest.approx(1 / 60, abs=1e-3)
-
-
 @given(st.floats(-1e6, 1e6), st.just(0.0) | st.floats(1e-3, 1e6), st.integers(2, 8))
 def test_ticks_cover_the_range_evenly(low: float, span: float, about: int) -> None:
     marks = ticks(low, low + span, about)
