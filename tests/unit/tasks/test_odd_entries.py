@@ -204,7 +204,7 @@ def test_refusals_of_other_levels_don_t_count(bench, tmp_path):
         load_source(kind="jsonl", path=str(path), levels=(1,))
     (bench / "level1" / "1_good.py").unlink()
     (bench / "level2" / "2_good.py").unlink()
-    with pytest.raises(TaskError, match=r"nothing in it has levels \(1,\); 2 files or rows of others are no tasks"):
+    with pytest.raises(TaskError, match=r"nothing in it has level 1; what it has of others is no task \(2\)"):
         load_source(kind="folder", path=str(bench), levels=(1,))
 
 
