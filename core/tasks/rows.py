@@ -52,6 +52,7 @@ def make_task(*, name: str, level: Any, origin: str, source: Any, backend: str, 
     """
     if not isinstance(source, str) or not source.strip():
         raise TaskError(f"{where}: the source must be a text that holds Python, got {shown(source, 60)}")
+    source = source.removeprefix("\ufeff")  # a byte order mark, which Python accepts in a file and not in a text
     if len(source) > MAX_SOURCE:
         raise TaskError(f"{where}: the source has {len(source):,} characters; at most {MAX_SOURCE:,} are read")
     if files.odd(f"{origin}/{name}"):

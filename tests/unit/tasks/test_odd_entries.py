@@ -225,3 +225,12 @@ def test_a_run_that_refused_files_stop_is_told_how_to_leave_them_out(bench):
     with pytest.raises(TaskError) as caught:  # nothing would be left
         load_tasks(sources, "triton")
     assert "skip" not in str(caught.value)
+
+
+def test_a_byte_order_mark_is_no_part_of_a_task(tmp_path):
+    (tmp_path / "level1").mkdir()
+    (tmp_path / "level1" / "1_a.py").write_text("\ufeff" + GOOD)
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"code": "\ufeff" + GOOD, "level": 1, "name": "a"}))
+    for kind, path in (("folder", tmp_path), ("jsonl", tmp_path / "rows.jsonl")):
+        (one,) = load_source(kind=kind, path=str(path))
+        assert one.source == GOOD
