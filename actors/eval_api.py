@@ -21,6 +21,7 @@ import msgspec
 
 from core.evaluation.cuda_source import is_triton
 from core.evaluation.findings import joined
+from core.evaluation.source_text import without_mark
 from core.evaluation.verdict import Verdict
 from core.identity import digest
 from core.tasks.task import BACKENDS, Task
@@ -81,18 +82,19 @@ class EvalRequest(msgspec.Struct, frozen=True, kw_only=True):
     preferred_device: int | None = None
     """Number of an evaluator, as /gpu_status lists them: it gets the work if it has a free slot soon."""
     backend: str = "cuda"
-    id: str | int | None = None
+    id: Any = None
     """In `POST /eval_batch`: comes back with the answer."""
 
     def task(self) -> Task:
         """The reference as a task, named after its content."""
-        name = f"gateway-{digest(self.original_model_src, size=6)}"
+        source = without_mark(self.original_model_src)
+        name = f"gateway-{digest(source, size=6)}"
         return Task(
             task_id=f"gateway/{name}",
             name=name,
             level=1,
             origin="gateway",
-            source=self.original_model_src,
+            source=source,
             backend=self.backend,
         )
 

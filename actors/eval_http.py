@@ -23,6 +23,7 @@ from aiohttp import web
 
 from actors import eval_info
 from actors.eval_api import RETRY_S, Answer, BadRequest, EvalRequest, read_batch, read_id, read_request
+from actors.eval_connection import Connection, Unread, json_answer, unreadable
 from actors.eval_desk import Desk, Full
 from actors.fault_book import FaultBook
 from bus.broker import BusError, TooLarge
@@ -112,10 +113,15 @@ class EvalServer:
             ]
         )
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        self._listener: asyncio.Server | None = None
 
     async def start(self, listening: socket.socket) -> None:
         await self._runner.setup()
-        await web.SockSite(self._runner, listening, backlog=1024).start()
+        server, unread = self._runner.server, Unread()
+        assert server is not None
+        self._listener = await asyncio.get_running_loop().create_server(
+            lambda: Connection(server, unread), sock=listening, backlog=1024
+        )
 
     async def stop(self, grace_s: float) -> None:
         """Refuse new work, let what is in hand end within `grace_s`, then close all connections."""
@@ -125,6 +131,8 @@ class EvalServer:
                 await self._desk.empty.wait()
         except TimeoutError:
             log.warning("answers were still waited for", requests=self._desk.taken)
+        if self._listener is not None:
+            self._listener.close()
         await self._runner.cleanup()
 
     # -- judging -----------------------------------------------------------------------------------------------------
@@ -145,7 +153,7 @@ class EvalServer:
                 self._desk.leave()
         self._count("/eval", result, started)
         headers = {"Retry-After": str(result.retry_after_s)} if result.retry_after_s else None
-        return _json(result.body, result.status, headers)
+        return json_answer(result.body, result.status, headers)
 
     async def _eval_batch(self, request: web.Request) -> web.StreamResponse:
         """Answers as NDJSON lines, in the order in which they come: {index, id, status, result | detail, ...}."""
@@ -156,9 +164,9 @@ class EvalServer:
                 raise BadRequest(413, f"{len(bodies)} requests in a batch: at most {self._desk.places} fit")
             self._refuse_when_unready(len(bodies))
         except BadRequest as error:
-            return _json({"detail": str(error)}, error.status)
+            return json_answer({"detail": str(error)}, error.status)
         except Full as full:
-            return _json({"detail": str(full)}, 503, {"Retry-After": str(full.retry_after_s)})
+            return json_answer({"detail": str(full)}, 503, {"Retry-After": str(full.retry_after_s)})
         left = len(bodies)
         response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
         lines = [asyncio.create_task(self._line(index, body)) for index, body in enumerate(bodies)]
@@ -224,7 +232,8 @@ class EvalServer:
             return Answer(status=500, body={"detail": told})
 
     async def _body(self, request: web.Request, limit: int) -> bytes:
-        """The body of a JSON request. Raises BadRequest: 413 above `limit` bytes, 408 when it is slow."""
+        """The body of a JSON request. Raises BadRequest: 413 above `limit` bytes, 408 when it is slow, 400 when it is
+        not what its headers say or breaks off."""
         if request.content_type != "application/json":
             raise BadRequest(422, f"content type {request.content_type!r}: send application/json")
         body = bytearray()
@@ -236,13 +245,17 @@ class EvalServer:
                         raise BadRequest(413, f"the body is larger than {limit} bytes")
         except TimeoutError:
             raise BadRequest(408, f"the body did not arrive within {BODY_S:.0f} s") from None
+        except web.RequestPayloadError as error:
+            raise BadRequest(400, f"the body can't be read: {unreadable(error)}") from None
+        except ConnectionError:
+            raise BadRequest(400, "the body broke off") from None  # nobody is there to read it
         return bytes(body)
 
     # -- everything else ---------------------------------------------------------------------------------------------
 
     def _info(self, describe: Callable[[Desk, FaultBook], dict[str, Any]]) -> Handler:
         async def handler(request: web.Request) -> web.StreamResponse:
-            return _json(describe(self._desk, self._book))
+            return json_answer(describe(self._desk, self._book))
 
         return handler
 
@@ -250,13 +263,15 @@ class EvalServer:
         text = request.match_info["device_id"]
         if not (text.isdecimal() and len(text) < 10) or int(text) >= len(self._book.names):
             known = len(self._book.names)
-            return _json({"detail": f"invalid device id {text!r}: evaluators are numbered from 0, {known} known"}, 400)
+            return json_answer(
+                {"detail": f"invalid device id {text!r}: evaluators are numbered from 0, {known} known"}, 400
+            )
         probes, why = None, ""
         try:
             probes = await self._desk.judging.probe(int(text))
         except (TimeoutError, BusError) as error:
             why = f"no answer of a probe: {error}"
-        return _json(eval_info.reset_gpu(self._book, int(text), probes, why))
+        return json_answer(eval_info.reset_gpu(self._book, int(text), probes, why))
 
     async def _metrics(self, request: web.Request) -> web.StreamResponse:
         text = eval_info.prometheus(self._desk, self._book, self.statuses, self.seconds)
@@ -270,21 +285,21 @@ class EvalServer:
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Who may ask; and every error as JSON with one line in `detail`."""
         if request.method == "POST" and "Origin" in request.headers:
-            return _json({"detail": "requests made by web pages are not answered"}, 403)
+            return json_answer({"detail": "requests made by web pages are not answered"}, 403)
         if self._token and request.path not in OPEN:
             given = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
             if not hmac.compare_digest(given, b"Bearer " + self._token):
-                return _json(
+                return json_answer(
                     {"detail": "wanted the header Authorization: Bearer TOKEN"}, 401, {"WWW-Authenticate": "Bearer"}
                 )
         try:
             return await handler(request)
         except web.HTTPException as error:
             headers = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else None
-            return _json({"detail": _told(error, request)}, error.status, headers)
+            return json_answer({"detail": _told(error, request)}, error.status, headers)
         except Exception as error:
             log.error("request failed", path=request.path, exc_info=True)
-            return _json({"detail": f"unexpected error, see the gateway's log: {type(error).__name__}"}, 500)
+            return json_answer({"detail": f"unexpected error, see the gateway's log: {type(error).__name__}"}, 500)
 
 
 def _told(error: web.HTTPException, request: web.Request) -> str:
@@ -294,7 +309,3 @@ def _told(error: web.HTTPException, request: web.Request) -> str:
     if error.status == 404:
         return f"no such path {path!r}: wanted /eval, or another that docs/gateway.md lists"
     return error.reason
-
-
-def _json(body: dict[str, Any], status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
-    return web.Response(body=msgspec.json.encode(body), status=status, headers=headers, content_type="application/json")

@@ -5,6 +5,7 @@ from typing import Any
 
 from configs.schema import RunConfig
 from core.record.redact import redacted
+from core.shown import shown
 
 PLACES = ("run.folder", "model.path")
 """The same thing has several names, by where it is named from; `RunConfig.identity` knows whether the model is."""
@@ -21,7 +22,7 @@ def differences(mine: Any, theirs: Any, where: str = "") -> list[tuple[str, str,
         for key in sorted({*mine, *theirs}):
             found += differences(mine.get(key), theirs.get(key), f"{where}.{key}" if where else key)
         return found
-    return [] if mine == theirs else [(where, repr(mine), repr(theirs))]
+    return [] if mine == theirs else [(where, shown(mine, 10_000), shown(theirs, 10_000))]
 
 
 def other_settings(before: RunConfig, now: RunConfig) -> list[Change]:

@@ -8,20 +8,24 @@ are read as TOML values (`learner.lr=1e-5`, `run.name=test`: bare words are stri
 
 import difflib
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
 from configs.schema import RunConfig, SftConfig
-from configs.words import faults, shown
+from configs.words import faults
 from core import plain_files
 from core.record.files import RecordError
 from core.run_folder import MAX_BYTES, WHAT_TO_DO, read_object
+from core.shown import shown
 
 T = TypeVar("T", bound=BaseModel)
 FAULTS_TOLD = 4
+NAMES_TOLD = 8
+ANOTHER_KIND = 3
+"""Keys that only the other kind of recipe has: from so many on it is one."""
 _HERE = Path(__file__).resolve().parent
 
 
@@ -53,11 +57,24 @@ def _load(kind: type[T], path: str | Path, overrides: Sequence[str]) -> T:
     for text in overrides:
         _override(values, text)
     if unknown := list(_unknown(kind, values, "")):
-        raise ConfigError(f"{path}: unknown key {_some(unknown)}")
+        raise ConfigError(f"{path}: unknown key{'s' if len(unknown) > 1 else ''} {_some(_alike(unknown))}")
     try:
         return kind.model_validate(values)
     except ValidationError as error:
         raise ConfigError(f"{path}: {_some(faults(kind, error.errors()))}") from None
+
+
+def _alike(unknown: Iterable[tuple[str, str]]) -> list[str]:
+    """Keys that have the same hint, such as all strange ones of a section, are told together."""
+    names: dict[str, list[str]] = {}
+    for name, hint in unknown:
+        names.setdefault(hint, []).append(name)
+    return [f"{_names(found)}{hint}" for hint, found in names.items()]
+
+
+def _names(found: list[str]) -> str:
+    more = f" (and {len(found) - NAMES_TOLD} more)" if len(found) > NAMES_TOLD else ""
+    return ", ".join(found[:NAMES_TOLD]) + more
 
 
 def _some(faults: list[str]) -> str:
@@ -88,7 +105,7 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     if base is None:
         return values
     if not isinstance(base, str):
-        raise ConfigError(f"{path}: extends must name one file, got {base!r}")
+        raise ConfigError(f"{path}: extends must name one file, got {shown(base)}")
     return _merge(_read(path.parent / base, (*seen, path.resolve())), values)
 
 
@@ -151,20 +168,23 @@ def _override(values: dict[str, Any], text: str) -> None:
     place[key] = value
 
 
-def _unknown(kind: type[BaseModel], values: dict[str, Any], prefix: str) -> Iterator[str]:
-    """Keys that no section has, each with the nearest one: pydantic alone would only say 'extra'."""
+def _unknown(kind: type[BaseModel], values: dict[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
+    """(key, hint) of keys that no section has; the hint is the nearest one: pydantic alone would only say 'extra'."""
     fields = kind.model_fields
+    mistaken = "" if prefix else _mistaken(kind, values)
     for key, value in values.items():
         if key not in fields:
             places = _all_keys(RunConfig if kind is RunConfig or prefix else kind)
             near = difflib.get_close_matches(key, list(fields), 1, 0.6)
-            if near:
+            if mistaken:
+                hint = f"{mistaken}; known here: {', '.join(sorted(fields))}"
+            elif near:
                 hint = f"; did you mean {prefix}{near[0]}?"
             elif elsewhere := [p for p in places if p.rsplit(".", 1)[-1] == key]:
                 hint = f"; did you mean {elsewhere[0]}?"
             else:
                 hint = f"; known here: {', '.join(sorted(fields))}"
-            yield f"{prefix}{key}{hint}"
+            yield f"{prefix}{key}", hint
             continue
         inner = fields[key].annotation
         if isinstance(inner, type) and issubclass(inner, BaseModel) and isinstance(value, dict):
@@ -174,6 +194,13 @@ def _unknown(kind: type[BaseModel], values: dict[str, Any], prefix: str) -> Iter
             for i, item in enumerate(value):
                 if element is not None and isinstance(item, dict):
                     yield from _unknown(element, item, f"{prefix}{key}[{i}].")
+
+
+def _mistaken(kind: type[BaseModel], values: dict[str, Any]) -> str:
+    """Where this is a recipe of the other kind: no key of it was meant to be another."""
+    other, what = (RunConfig, "run's recipe, for `up`") if kind is SftConfig else (SftConfig, "recipe for `sft`")
+    strange = [key for key in values if key not in kind.model_fields and key in other.model_fields]
+    return f": this is a {what}" if len(strange) >= ANOTHER_KIND else ""
 
 
 def _element(annotation: Any) -> type[BaseModel] | None:

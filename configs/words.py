@@ -6,15 +6,14 @@ section has its words. A field whose pattern needs them says them by `json_schem
 
 import difflib
 from collections.abc import Iterable
-from datetime import date, datetime, time
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-SHOWN = 80
-"""Characters of a wrong value that are repeated."""
+from core.shown import shown
+
 KEYS = 8
 """Keys of a table that are named where something else stands in its place."""
 _PLAIN = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
@@ -113,18 +112,3 @@ def _nearest(annotation: Any, got: Any) -> str:
         near = difflib.get_close_matches(got, [str(choice) for choice in get_args(annotation)], 1, 0.6)
         return f"; did you mean {near[0]!r}?" if near else ""
     return ""
-
-
-def shown(value: Any) -> str:
-    """A value of a file or of an override, as it is written there."""
-    if value is None:
-        text = "null"
-    elif isinstance(value, bool):
-        text = str(value).lower()
-    elif isinstance(value, date | datetime | time):
-        text = value.isoformat()
-    elif isinstance(value, int) and abs(value) >= 10**SHOWN:  # Python may refuse to write it out
-        text = f"a number of more than {SHOWN} digits"
-    else:
-        text = repr(value)
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"

@@ -19,6 +19,7 @@ from typing import Any
 
 from core import plain_files
 from core.record.files import RecordError
+from core.shown import shown
 
 MAX_BYTES = 4 << 20
 """Of a config."""
@@ -97,5 +98,5 @@ def read_object(path: str | Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:  # ValueError: of JSON or UTF-8
         raise RecordError(f"{path}: not valid JSON: {error}{mend}") from None
     if not isinstance(found, dict):
-        raise RecordError(f"{path}: not a config: wanted a JSON object, got {type(found).__name__}{mend}")
+        raise RecordError(f"{path}: not a config: wanted a JSON object, got {shown(found, 60)}{mend}")
     return found

@@ -83,7 +83,9 @@ async def serve(args: argparse.Namespace, settings: Any) -> int:
     from actors.gateway import TOKEN
     from actors.pool_judging import PoolJudging
     from core.clock import SystemClock
+    from runners import logs
 
+    logs.on_terminal()
     token = os.environ.get(TOKEN, "")
     listening = listen(args.host, args.port, token)  # first: a port that is taken shows before seconds of start
     stop = asyncio.Event()

@@ -43,6 +43,23 @@ def configure(**context: object) -> None:
     structlog.contextvars.bind_contextvars(**context)
 
 
+def on_terminal() -> None:
+    """One line an event on stderr, for a command whose stdout is for its results. A trace has no variables' values:
+    tokens may be among them."""
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="%Y-%m-%d %H:%M:%S", utc=False),
+            structlog.dev.ConsoleRenderer(
+                colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+            ),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+
+
 def _said(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """A line that has a name has its sentence beside it, for who reads the log itself."""
     if event.get("event") in WORDS:

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from core.tasks.task import Task
 
 EPILOG = (
-    "SOURCE is starter, composed:COUNT[:SEED], a folder that holds level*/N_name.py, a .jsonl file, or "
-    "huggingface:NAME@REVISION. A local data set is huggingface:FOLDER; @REVISION may follow it and a .jsonl file."
+    "SOURCE is starter, composed:COUNT[:SEED], a folder that holds levelN/NAME.py (such as level1/19_ReLU.py), "
+    "a .jsonl file, or huggingface:NAME@REVISION. A local data set is huggingface:FOLDER; @REVISION may follow it and "
+    "a .jsonl file."
 )
 
 

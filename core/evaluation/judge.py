@@ -1,6 +1,6 @@
 """One judge: a task and a candidate in, a verdict out. The trusted side of one worker process.
 
-    static screen -> secret draws -> child (interpreter) -> compare -> cross-compile -> modelled speed
+    reference, static screen -> secret draws -> child (interpreter) -> compare -> cross-compile -> modelled speed
 
 Blocking, one candidate at a time. Whatever a candidate does becomes a `fail` of its own; trouble on our side is retried
 with a new zygote and becomes `infra` when the retries are used up; neither leaves anything behind.
@@ -126,15 +126,15 @@ class Judge:
     def _judge(self, task: Task, candidate: str, key: str) -> Verdict:
         candidate = without_mark(candidate)
         refused, screens = screen(candidate, task.backend)
-        if refused is not None:
-            return self._failed(key, refused, screens, tier="static")
-        try:
+        try:  # first: of a task that does not run, no candidate is scored, whatever its text looks like
             prepared = self._prepare(task)
         except TooLargeError as error:
             finding = Finding(stage="load", category="unsupported", headline=str(error), kind="unsupported")
-            return self._failed(key, finding, screens)
+            return self._failed(key, refused or finding, screens, tier="static" if refused else "cpu")
         except TaskError as error:
             return self._infra(key, str(error), "task_error")
+        if refused is not None:
+            return self._failed(key, refused, screens, tier="static")
         trouble = ""
         for attempt in range(self.settings.retries + 1):
             if attempt:

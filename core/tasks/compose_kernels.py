@@ -137,7 +137,7 @@ class KernelText:
 
 def kernel_text(program: Program, style: Style) -> KernelText:
     if style not in STYLES:
-        raise ValueError(f"kernel style must be one of {STYLES}, got {style!r}")
+        raise ValueError(f"kernel style must be one of {', '.join(STYLES)}, got {style!r}")
     known = names(program)
     inputs = tuple(known[: program.inputs])
     body = statements(program, "triton")

@@ -1,5 +1,6 @@
 """Tasks from a folder in KernelBench's layout: `level1/19_ReLU.py`, one problem per file.
 
+KernelBench's files begin with a number, by which they are ordered here; a name without one is a problem all the same.
 Files named `*_triton.py` are answers beside their tasks (the starter set has them) and are left out.
 """
 
@@ -38,7 +39,7 @@ def folder_tasks(path: Path, *, origin: str = "", backend: str = "triton") -> It
         )
     levels = [child for child in _children(path, files.shown(path)) if re.fullmatch(_LEVEL, child.name)]
     if not levels:
-        raise TaskError(f"{files.shown(path)}: holds no folder level1, level2, ...; wanted level*/N_name.py")
+        raise TaskError(f"{files.shown(path)}: holds no folder level1, level2, ...; wanted levelN/NAME.py")
     for folder in sorted(levels):
         level = folder.name.removeprefix("level")
         where = folder.name if origin else files.shown(folder)

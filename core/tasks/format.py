@@ -31,7 +31,7 @@ def parse(source: str, name: str) -> ast.Module:
     try:
         tree = parsing.parse(source)
     except (SyntaxError, ValueError) as error:
-        raise TaskError(f"{name}: the source is not Python: {error}") from error
+        raise TaskError(f"{name}: the source is not Python: {_why(error)}") from error
     defined = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
     functions = ("get_inputs", "get_init_inputs")
     missing = [f"a function {wanted}()" for wanted in functions if not isinstance(defined.get(wanted), ast.FunctionDef)]
@@ -41,6 +41,13 @@ def parse(source: str, name: str) -> ast.Module:
         found = ", ".join(defined) or "nothing"
         raise TaskError(f"{name}: the source lacks {' and '.join(missing)}; it defines {found}")
     return tree
+
+
+def _why(error: SyntaxError | ValueError) -> str:
+    """Without the file, which is named already: a text that was parsed has none."""
+    if isinstance(error, SyntaxError) and error.lineno:
+        return f"{error.msg} (line {error.lineno})"
+    return str(error)
 
 
 def assignments(tree: ast.Module) -> list[tuple[str, ast.expr]]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from core import parsing
+from core.shown import shown
 from core.tasks.format import TaskError
 from core.tasks.structure import structure_of
 
@@ -37,7 +38,7 @@ def fields(row: Mapping[str, Any], where: str, revision: str) -> dict[str, Any]:
         )
     entry, source = row["entry_point"], row["python_code"]
     if not isinstance(entry, str) or not entry.isidentifier() or not isinstance(source, str):
-        raise TaskError(f"{where}: entry_point must be the name of a class in python_code, got {entry!r:.60}")
+        raise TaskError(f"{where}: entry_point must be the name of a class in python_code, got {shown(entry, 60)}")
     found = _classes(source)
     if found is not None and entry not in found:
         row_id = f" (uuid {row['uuid']})" if row.get("uuid") is not None else ""

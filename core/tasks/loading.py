@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from core.shown import shown
 from core.tasks.format import TaskError
 from core.tasks.rows import Refused
 from core.tasks.sources import load_source
@@ -26,8 +27,14 @@ def load_tasks(
                 raise TaskError(f"two {side} tasks are called {task.task_id!r}; ids must be unique in a run")
             found[task.task_id] = task
     if not found:
-        raise TaskError(f"tasks.{side} gives no tasks: {[dict(s) for s in sources]}; widen its levels, split or count")
+        told = "; ".join(map(_source, sources)) or "it names no source"
+        raise TaskError(f"tasks.{side} gives no tasks: {told}; widen its levels, split or count")
     return list(found.values())
+
+
+def _source(source: Mapping[str, Any]) -> str:
+    """As in a recipe: `kind = 'folder', path = 'mine'`; without what is not set."""
+    return ", ".join(f"{key} = {shown(value)}" for key, value in source.items() if value not in ("", 0, (), [], None))
 
 
 FIRST_REASONS = 5

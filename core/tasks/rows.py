@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from core.shown import shown
 from core.tasks import files, kernelbook, sakana
 from core.tasks.format import TaskError, parse, profiles_of
 from core.tasks.structure import structure_of
@@ -50,13 +51,14 @@ def make_task(*, name: str, level: Any, origin: str, source: Any, backend: str, 
         TaskError: no source, an unknown level, a name that can't be shown, or a source that does not keep the format.
     """
     if not isinstance(source, str) or not source.strip():
-        raise TaskError(f"{where}: the source must be a text that holds Python, got {source!r:.60}")
+        raise TaskError(f"{where}: the source must be a text that holds Python, got {shown(source, 60)}")
+    source = source.removeprefix("\ufeff")  # a byte order mark, which Python accepts in a file and not in a text
     if len(source) > MAX_SOURCE:
         raise TaskError(f"{where}: the source has {len(source):,} characters; at most {MAX_SOURCE:,} are read")
     if files.odd(f"{origin}/{name}"):
         raise TaskError(f"{where}: the name has control characters, or bytes that are no text; rename it")
     if str(level) not in [str(known) for known in LEVELS]:
-        raise TaskError(f"{where}: level must be one of {', '.join(map(str, LEVELS))}, got {level!r}")
+        raise TaskError(f"{where}: level must be one of {', '.join(map(str, LEVELS))}, got {shown(level)}")
     profiles_of(parse(source, where), where)
     structure = structure_of(source, where)
     if not structure:
@@ -79,7 +81,7 @@ def task_of_row(row: Any, *, origin: str, backend: str, where: str, revision: st
         TaskError: none of the layouts, a source that does not keep the format, or a licence that is not pinned.
     """
     if not isinstance(row, Mapping):
-        raise TaskError(f"{where}: a row must be an object with the fields 'label' or 'code', got {type(row).__name__}")
+        raise TaskError(f"{where}: a row must be an object with the fields 'label' or 'code', got {shown(row, 60)}")
     if kernelbook.is_row(row):
         fields = kernelbook.fields(row, where, revision)
     elif sakana.is_row(row):

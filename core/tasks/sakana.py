@@ -8,6 +8,7 @@ import ast
 from collections.abc import Mapping
 from typing import Any
 
+from core.shown import shown
 from core.tasks.format import TaskError
 
 
@@ -41,5 +42,5 @@ def profile(text: str | None, where: str) -> dict[str, Any] | None:
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise TaskError(f"{where}: a profile must be the repr of a dict, got {text!r:.60}")
+        raise TaskError(f"{where}: a profile must be the repr of a dict, got {shown(text, 60)}")
     return found

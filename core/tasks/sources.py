@@ -78,21 +78,40 @@ def load_source(
     ]
     label = f"task source {kind}{f' {path}' if path else ''}"
     if not everything and elsewhere:
-        raise TaskError(f"{label}: nothing in it has levels {levels}; {elsewhere} files or rows of others are no tasks")
+        raise TaskError(f"{label}: nothing in it has {_level(levels)}; what it has of others is no task ({elsewhere})")
     if not everything:
         raise TaskError(f"{label}: it is empty; wanted at least one task")
     if not chosen:
         raise TaskError(
-            f"{label}: none of its {len(everything)} tasks has split {split!r} and levels {levels or 'all'}"
+            f"{label}: none of its {len(everything)} tasks has {_asked(split, levels)}; it has {_there(everything)}"
         )
     if count > len(chosen):
+        asked = _asked(split, levels)
         raise TaskError(
-            f"{label}: {count} tasks were asked for, but only {len(chosen)} have split {split!r} and the levels"
+            f"{label}: {count} tasks were asked for, but it has only {len(chosen)}{f' of {asked}' if asked else ''}"
         )
     if count:
         places = sorted(random.Random(f"choose {seed}").sample(range(len(chosen)), count))
         chosen = [chosen[place] for place in places]
     return chosen
+
+
+def _level(levels: tuple[int, ...]) -> str:
+    """`level 9`, `levels 1, 2`."""
+    return f"level{'s' if len(levels) > 1 else ''} {', '.join(map(str, levels))}"
+
+
+def _asked(split: str, levels: tuple[int, ...]) -> str:
+    """What was asked for, in words: `level 9 and split train`."""
+    parts = ([_level(levels)] if levels else []) + ([f"split {split}"] if split != "all" else [])
+    return " and ".join(parts)
+
+
+def _there(tasks: list[Task]) -> str:
+    """What the source has: `levels 1, 2, 3; train 70, heldout 30`."""
+    sides = [side_of(task.structure) for task in tasks]
+    found = _level(tuple(sorted({task.level for task in tasks})))
+    return f"{found}; train {sides.count('train')}, heldout {sides.count('heldout')}"
 
 
 def _read(kind: str, path: str, revision: str, backend: str) -> Iterable[Task | Refused]:
@@ -114,7 +133,7 @@ def _composed(
 ) -> list[Task]:
     known = range(1, MAX_OPERATORS)
     if not set(levels) <= set(known):
-        raise TaskError(f"task source composed: levels must be among {', '.join(map(str, known))}, got {levels}")
+        raise TaskError(f"task source composed: makes {_level(tuple(known))}, got {_level(levels)}")
     if count < 1:
         raise TaskError(f"task source composed: needs the number of tasks to make, got count = {count}")
     if count > MAX_COMPOSED:

@@ -3,6 +3,7 @@
 import ast
 import json
 
+import msgspec
 import pytest
 
 from actors.eval_api import BadRequest, EvalRequest, Terms, _statistics, answer, read_batch, read_id, read_request
@@ -200,3 +201,16 @@ def test_which_backend_it_is_takes_no_tree(monkeypatch):
         body = {"original_model_src": "a", "custom_model_src": source}
         assert read_request(json.dumps(body).encode(), ("triton", "cuda")).backend == judged
     assert TRITON not in parsed and CUDA not in parsed
+
+
+@pytest.mark.parametrize("name", ["a", 7, 1.5, True, ["a", 1], {"x": {"y": None}}, None])
+def test_an_id_is_anything_and_stays_as_it_is(name):
+    body = {"original_model_src": "a", "custom_model_src": "b", "backend": "triton", "id": name}
+    found = read_request(msgspec.json.encode(body), ("triton",)).id
+    assert found == name and type(found) is type(name)
+
+
+def test_a_reference_may_begin_with_a_byte_order_mark():
+    bodies = [{"original_model_src": mark + "class Model: ...", "custom_model_src": "b"} for mark in ("", "\ufeff")]
+    plain, marked = (read_request(msgspec.json.encode(body), ("cuda",)).task() for body in bodies)
+    assert plain == marked and not plain.source.startswith("\ufeff")

@@ -99,7 +99,7 @@ def test_rows_that_are_no_tasks_stop_a_run_or_are_left_out(tmp_path):
 
 def test_a_split_that_leaves_no_task(tmp_path):
     done = kernelmill("up", recipe(tmp_path), 'tasks.train=[{kind="starter", levels=[4]}]')
-    refused(done, "starter", "none of its", "levels (4,)")
+    refused(done, "starter", "none of its", "has level 4")
 
 
 def test_an_engine_that_is_not_installed(tmp_path):

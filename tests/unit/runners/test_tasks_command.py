@@ -44,7 +44,7 @@ def test_lists_composed_tasks_of_a_seed(capsys):
         (["none.jsonl@abc"], "none.jsonl: no such file"),
         (["composed:99999999999"], "makes at most 200000 tasks at once"),
         (["huggingface:some/set"], "needs a pinned revision"),
-        (["starter", "--level", "4"], "levels (4,)"),
+        (["starter", "--level", "4"], "has level 4; it has levels 1, 2, 3"),
     ],
 )
 def test_bad_sources_end_with_one_line_and_code_2(capsys, words, message):

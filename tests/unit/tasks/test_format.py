@@ -128,3 +128,10 @@ def test_reading_tasks_imports_no_torch():
         "load_source(kind='starter'); load_source(kind='composed', count=3); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("source", ["def f(:\n", "x = 1\nclass (\n", "\0", "a = '", "  x = 1\n y = 2\n"])
+def test_a_source_that_is_no_python_is_told_by_its_line_alone(source):
+    with pytest.raises(TaskError) as caught:
+        parse(source, "t.py")
+    assert str(caught.value).startswith("t.py: the source is not Python: ") and "<" not in str(caught.value)

@@ -204,7 +204,7 @@ def test_refusals_of_other_levels_don_t_count(bench, tmp_path):
         load_source(kind="jsonl", path=str(path), levels=(1,))
     (bench / "level1" / "1_good.py").unlink()
     (bench / "level2" / "2_good.py").unlink()
-    with pytest.raises(TaskError, match=r"nothing in it has levels \(1,\); 2 files or rows of others are no tasks"):
+    with pytest.raises(TaskError, match=r"nothing in it has level 1; what it has of others is no task \(2\)"):
         load_source(kind="folder", path=str(bench), levels=(1,))
 
 
@@ -225,3 +225,12 @@ def test_a_run_that_refused_files_stop_is_told_how_to_leave_them_out(bench):
     with pytest.raises(TaskError) as caught:  # nothing would be left
         load_tasks(sources, "triton")
     assert "skip" not in str(caught.value)
+
+
+def test_a_byte_order_mark_is_no_part_of_a_task(tmp_path):
+    (tmp_path / "level1").mkdir()
+    (tmp_path / "level1" / "1_a.py").write_text("\ufeff" + GOOD)
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"code": "\ufeff" + GOOD, "level": 1, "name": "a"}))
+    for kind, path in (("folder", tmp_path), ("jsonl", tmp_path / "rows.jsonl")):
+        (one,) = load_source(kind=kind, path=str(path))
+        assert one.source == GOOD

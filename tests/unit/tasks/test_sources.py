@@ -100,10 +100,13 @@ def test_an_empty_file_holds_no_task(tmp_path):
         ({"kind": "folder"}, "a task source of kind 'folder' needs a path"),
         ({"kind": "zip", "path": "x"}, "unknown kind 'zip'; known are starter, composed"),
         ({"kind": "starter", "split": "test"}, "split must be one of train, heldout, all, got 'test'"),
-        ({"kind": "starter", "levels": (4,)}, r"none of its \d+ tasks has split 'all' and levels \(4,\)"),
-        ({"kind": "starter", "count": 1000}, r"1000 tasks were asked for, but only \d+"),
+        (
+            {"kind": "starter", "levels": (4,)},
+            r"none of its \d+ tasks has level 4; it has levels 1, 2, 3; train \d+, heldout \d+",
+        ),
+        ({"kind": "starter", "count": 1000}, r"1000 tasks were asked for, but it has only \d+"),
         ({"kind": "composed"}, "needs the number of tasks to make, got count = 0"),
-        ({"kind": "composed", "count": 3, "levels": (4,)}, r"levels must be among 1, 2, 3, got \(4,\)"),
+        ({"kind": "composed", "count": 3, "levels": (4,)}, r"makes levels 1, 2, 3, got level 4"),
         ({"kind": "huggingface", "path": "some/set"}, "some/set: a data set of the hub needs a pinned revision"),
     ],
 )
