@@ -1,5 +1,6 @@
 """Decisions on clock readings: which clock counts, what the interval holds, what a forged reading earns."""
 
+import math
 import random
 
 import numpy as np
@@ -67,13 +68,49 @@ def test_no_reading_makes_a_call_faster_than_the_wall_allows(events, wall):
     assert len(times) == len(events)
 
 
+ANY = st.one_of(TIMES, st.floats(min_value=0.0, allow_infinity=False), st.just(5e-324), st.just(1.7e308))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(1, 7).flatmap(lambda n: st.lists(st.lists(ANY, min_size=n, max_size=n), min_size=4, max_size=4)))
+@pytest.mark.parametrize("wall", [0.015, 2.0])
+def test_whatever_a_candidate_reads_its_time_is_one_that_the_wall_allows(wall, readings):
+    """The time is the median of all calls: readings of which a few bear a block's time leave it free. And what is made
+    of readings are numbers: a lower end that is none would be a reward that is none, an upper one skips what follows."""
+    blocks = []
+    for number, said in enumerate(readings):
+        blocks.append(Block(side="baseline", round=number // 2, events_ms=(1.0,) * len(said), wall_ms=1.0))
+        blocks.append(Block(side="candidate", round=number // 2, events_ms=tuple(said), wall_ms=wall))
+    found = timing.measured(blocks, 0.0, np.random.default_rng(0))
+    assert found.runtime_ms >= 0.9999 * max(0.0, wall - timing.WALL_SLACK_MS) / timing.WALL_RATIO
+    numbers = (found.speedup, found.speedup_low, found.speedup_high, found.width, found.outliers)
+    assert all(map(math.isfinite, (*numbers, *found.statistics.values())))
+    assert 0 < found.speedup_low <= found.speedup <= found.speedup_high
+    assert timing.measured(blocks, 0.5, np.random.default_rng(0)).speedup <= 2.0001
+
+
+@pytest.mark.parametrize("share", [0.52, 0.6, 0.8, 0.96])
+def test_a_block_whose_time_is_in_a_few_readings_counts_by_the_wall(share):
+    calls = 25
+    few = calls - round(share * calls)
+    said = (1e-3,) * (calls - few) + (2.0 * calls / few,) * few
+    assert timing.agreed(said, 2.0).clock == "wall"
+    slow_at_times = (2.0,) * 23 + (3.0,) * 2
+    assert timing.agreed(slow_at_times, sum(slow_at_times) / calls).clock == "events"
+    # Eager's child has no reason to; a call of it that took long does not make eager slow.
+    stalled = (2.0,) * 20 + (8.0,) * 5
+    assert timing.agreed(stalled, sum(stalled) / calls, trusted=True).times_ms == stalled
+
+
 @settings(deadline=None, max_examples=30)
 @given(TIMES, st.floats(0.0, 0.05))
 def test_honest_events_count(true, overhead):
     assert timing.agreed((true, true), true * (1 + overhead)).clock == "events"
 
 
-@pytest.mark.parametrize("events", [(float("nan"), 1.0), (float("inf"), 1.0), (-1.0, 1.0), (0.0, 1.0), ()])
+@pytest.mark.parametrize(
+    "events", [(float("nan"), 1.0), (float("inf"), 1.0), (-1.0, 1.0), (0.0, 1.0), (5e-324,) * 2, (1e308, 1.0), ()]
+)
 def test_impossible_events_never_count(events):
     agreed = timing.agreed(events, 2.0)
     assert agreed.clock == "wall" and set(agreed.times_ms) == {2.0}
