@@ -138,8 +138,7 @@ class Clock:
         totals: list[float] = []
         while len(totals) < 3 and (not totals or totals[-1] < SLOW_MS):
             totals.append(self.ask(child, "block", 1, 0, -1, *trees))
-        total = min(totals)
-        return timing.flushed(total, self.timed.flush_ms, self.timed.idle_ms, 1)
+        return max(0.0, timing.flushed(min(totals), self.timed.flush_ms, self.timed.idle_ms, 1))
 
     def block(
         self, child: Child, side: timing.Side, number: int, calls: int, first: int, keep: int, trees: Any

@@ -182,9 +182,9 @@ def test_eager_alone_is_no_slower_for_a_core(world, seed):
     chance, out = random.Random(seed), Outputs("cpu", list(Reference.outputs), whole=False)
     child, clock = Child(world, out, 0.1), Clock(world, now=world.now, quiet=world)
     out.choose([torch.randint(0, 64, (MAX_PLACES,))], chance)
-    clock.learn(child, out.sample_trees())
+    task = SimpleNamespace(reference=SimpleNamespace(training=False))
     world.waits_ms = lambda: 2.5 if chance.random() < 0.6 else 0.0
-    alone_ms = once_more(clock, Side(child=child, out=out), SimpleNamespace(), GpuSettings(), 0.2, chance)
+    alone_ms = once_more(clock, Side(child=child, out=out), task, GpuSettings(), 0.2, chance)
     out.close()
     assert alone_ms == pytest.approx(0.1, rel=0.01)
 

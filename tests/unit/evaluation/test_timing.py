@@ -3,6 +3,7 @@
 import math
 import random
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -191,9 +192,30 @@ def test_the_floor_counts_what_must_come_from_memory():
 
 def test_flushes_and_the_way_to_the_child_are_taken_off():
     assert timing.flushed(total_ms=10.5, flush_ms=0.1, idle_ms=0.5, calls=10) == pytest.approx(0.9)
-    assert timing.flushed(total_ms=1.0, flush_ms=0.5, idle_ms=0.5, calls=10) == 0.0
+    assert timing.flushed(total_ms=1.0, flush_ms=0.5, idle_ms=0.5, calls=10) == pytest.approx(-0.45)
     with pytest.raises(ValueError, match="0 calls"):
         timing.flushed(1.0, 0.1, 0.1, 0)
+
+
+@pytest.mark.parametrize(("flush_ms", "idle_ms"), [(5.0, 0.0), (0.0, 40.0), (5.0, 40.0)])
+def test_what_was_taken_off_the_wall_too_much_is_put_back(flush_ms, idle_ms):
+    """Where it was learned on a machine that was kept busy, no events are contradicted."""
+    less_ms, rng = flush_ms + idle_ms / 8, np.random.default_rng(15)
+
+    def taken_off(blocks):
+        return [msgspec.structs.replace(block, wall_ms=block.wall_ms - less_ms) for block in blocks]
+
+    forged = taken_off(_blocks(2.0, 2.0, rng, events=1e-3))
+    found = timing.measured(forged, 0.0, rng)
+    assert found.clock == "events" and found.speedup > 100
+    again = timing.reread(found, forged, flush_ms, idle_ms, rng)
+    assert again.clock == "wall" and again.speedup == pytest.approx(1.0, rel=0.02)
+    honest = taken_off(_blocks(2.0, 1.0, rng))
+    found = timing.measured(honest, 0.0, rng)
+    again = timing.reread(found, honest, flush_ms, idle_ms, rng)
+    assert again.clock == "events" and again.speedup == found.speedup and again.runtime_ms == found.runtime_ms
+    assert timing.reread(found, honest, 1e-3, 1e-2, rng) is found  # as it was, about
+    assert timing.reread(found, honest, -1.0, -1.0, rng) is found
 
 
 def _disturbed_session(rng, protocol, ratio):
