@@ -26,9 +26,9 @@ from core.evaluation.gpu import timing
 from core.evaluation.gpu.baselines import NOISY, Baseline
 from core.evaluation.gpu.clock import Clock, GpuSettings, Side
 from core.evaluation.gpu.lease import first_call, lease
-from core.evaluation.gpu.outputs import MAX_CALLS
+from core.evaluation.gpu.outputs import MAX_CALLS, Outputs
 from core.evaluation.gpu.quiet import Quiet
-from core.evaluation.gpu.spawn import ChildFailed
+from core.evaluation.gpu.spawn import ChildFailed, GpuZygote
 from core.evaluation.gpu.task import SETS, GpuTask
 
 MODES = {"eager": "", "compile": "default", "max-autotune": "max-autotune"}
@@ -104,15 +104,31 @@ def lasting(found: Baseline) -> bool:
     return not (found.trouble and passing)
 
 
+def load(zygote: GpuZygote, task: GpuTask, name: str, out: Outputs) -> None:
+    """All orders that bring a forked child to where the baseline can be called; nobody waits for them here."""
+    zygote.order("import", source(task.source, name))
+    zygote.share(task.arena_name, task.arena)
+    zygote.order("construct", task.init_tree())
+    zygote.order("inputs", task.input_trees(), task.reference.mutated, zygote.baseline)
+    zygote.order("state", task.state_trees(), task.reference.built.required)
+    zygote.share("out", out.arena)
+
+
 def once_more(
     clock: Clock, side: Side, task: GpuTask, settings: GpuSettings, estimate_ms: float, rng: random.Random
 ) -> float:
-    """Median milliseconds of two blocks of a child that was measured before. Under the lease; raises ChildFailed."""
+    """Median milliseconds of two blocks of a child that was measured before; `clock` learns again what all but the
+    calls takes. Under the lease; raises ChildFailed, and
+    NeverQuietError. Who waits for a core here seems as slow as beside the candidate, and nothing is found."""
     calls = timing.calls_per_block(settings.protocol, estimate_ms, estimate_ms, clock.timed.flush_ms)
     times: list[float] = []
+    side.child.ask("call", 0, task.reference.training, False)  # blocks of flushes sample its output
+    clock.learn(side.child, side.out.sample_trees())
     for number in range(2):
-        first = rng.randrange(SETS)
-        block = clock.block(side.child, "baseline", number, min(calls, MAX_CALLS), first, -1, side.out.sample_trees())
+        block = None
+        while block is None or clock.spoilt(block):
+            first, trees = rng.randrange(SETS), side.out.sample_trees()
+            block = clock.block(side.child, "baseline", number, min(calls, MAX_CALLS), first, -1, trees)
         times += block.agreed.times_ms
     return float(np.median(times))
 

@@ -29,7 +29,8 @@ who look at the GPU before and after."""
 REPLANS = 2
 """Times that a measurement begins anew with more calls in a block, since they turned out far quicker than estimated."""
 CONTRADICTED_S = 1.5
-"""Spent in one measurement on blocks whose events the wall contradicts; the wall counts then."""
+"""Spent in one measurement on either side's blocks whose events the wall contradicts; the wall counts then. Each side
+has its own: a candidate whose events are always contradicted would leave eager to count what it waited for a core."""
 SLOW_MS = 300.0
 """One reading of a call this slow is estimate enough."""
 
@@ -109,9 +110,8 @@ class Clock:
     ) -> None:  # fmt: skip
         """`quiet_s` is the longest wait for `quiet` to see none of others' kernels."""
         self._watch, self._now, self._quiet, self._quiet_s = watch, now, quiet, quiet_s
-        self._disturbed, self._contradicted_s, self._asked_at = 0, 0.0, 0.0
-        self.made_again = 0
-        """Blocks that were spoilt."""
+        self._asked_at = 0.0
+        self.anew()
         self.timed = Timed(flush_ms=0.0, idle_ms=0.0)
 
     def ask(self, child: Child, *order: Any) -> float:
@@ -122,7 +122,10 @@ class Clock:
 
     def anew(self) -> None:
         """Another measurement begins: it may make as many blocks again as the first."""
-        self._disturbed, self._contradicted_s, self.made_again = 0, 0.0, 0
+        self._disturbed = 0
+        self._contradicted_s: dict[timing.Side, float] = {"baseline": 0.0, "candidate": 0.0}
+        self.made_again = 0
+        """Blocks that were spoilt."""
 
     def learn(self, child: Child, trees: Any) -> None:
         """What everything but the calls takes, from a clean child that has been called once."""
@@ -135,8 +138,7 @@ class Clock:
         totals: list[float] = []
         while len(totals) < 3 and (not totals or totals[-1] < SLOW_MS):
             totals.append(self.ask(child, "block", 1, 0, -1, *trees))
-        total = min(totals)
-        return timing.flushed(total, self.timed.flush_ms, self.timed.idle_ms, 1)
+        return max(0.0, timing.flushed(min(totals), self.timed.flush_ms, self.timed.idle_ms, 1))
 
     def block(
         self, child: Child, side: timing.Side, number: int, calls: int, first: int, keep: int, trees: Any
@@ -161,8 +163,8 @@ class Clock:
         if beside and self._quiet is not None and self._quiet.glance():
             self._disturbed += 1
             self._quiet.calm_down(self._quiet_s)
-        elif block.clock == "wall" and self._contradicted_s < CONTRADICTED_S:
-            self._contradicted_s += self._now() - self._asked_at
+        elif block.clock == "wall" and self._contradicted_s[block.side] < CONTRADICTED_S:
+            self._contradicted_s[block.side] += self._now() - self._asked_at
         else:
             return False
         self.made_again += 1

@@ -8,17 +8,18 @@ on the next one of several input sets. Every block is read by two clocks:
     wall     the parent's clock from the order to the answer that the device is idle, less the same block of flushes
              alone, by the number of calls: coarse, can't be forged, sees work on streams that the events miss
 
-The events count where the wall confirms them (`agreed`). Where it contradicts them the block is made again, and where
-it does so again and again, the slower of the two counts. The speedup is the ratio of the medians, its interval a
-bootstrap over rounds and calls; a reward takes the lower end. No time counts as less than the roofline allows. Rounds
-go on until the interval is narrow or the budget is used up (`enough`). A block that another process's first call may
-have disturbed, and that does not look like its side's other blocks, is made again (`disturbed`); one that merely looks
-odd is kept, or a candidate that is slow now and then would look fast.
+The events count where the wall confirms them (`agreed`): of a candidate their median too, since that is what its time
+is taken from. Where it contradicts them the block is made again, and where it does so again and again, the wall counts.
+The speedup is the ratio of the medians, its interval a bootstrap over rounds and calls; a reward takes the lower end.
+No time counts as less than the roofline allows. Rounds go on until the interval is narrow or the budget is used up
+(`enough`). A block that another process's first call may have disturbed, and that does not look like its side's other
+blocks, is made again (`disturbed`); one that merely looks odd is kept, or a candidate that is slow now and then would
+look fast.
 All times are in milliseconds but budgets (`_s`).
 """
 
-import math
 import random
+import statistics
 from collections.abc import Sequence
 from typing import Literal
 
@@ -31,6 +32,8 @@ WALL_RATIO, WALL_SLACK_MS, BLOCK_SLACK_MS = 1.10, 0.02, 0.1
 """The wall may exceed the events by a tenth and by 20 µs per call, which is what a launch costs on an idle stream. Of
 eager's blocks also by what the way to the child and back varies: one quick call a block, beside a candidate that takes
 a second, is nothing beside that. A candidate gets none of it: it has a say in how few calls a block has."""
+LEAST_MS, MOST_MS = 1e-6, 1e9
+"""No call takes less, or more: what a child says beyond that would make ratios that are no numbers."""
 MOST_DRIFT = 0.05
 """Between the baseline's first and last blocks; beyond it the measurement is made again."""
 MOST_BUDGETS = 2.0
@@ -79,13 +82,13 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
     events_ms: tuple[float, ...]
     """One reading per call, as the child says."""
     wall_ms: float
-    """Per call, flushes taken off, as the parent's clock says."""
+    """Per call, flushes taken off, as the parent's clock says. Below 0 where more is taken off than it took."""
     witnessed: bool = False
     """Another process was in a first call meanwhile."""
 
     @property
     def agreed(self) -> "Agreed":
-        return agreed(self.events_ms, self.wall_ms, BLOCK_SLACK_MS if self.side == "baseline" else 0.0)
+        return agreed(self.events_ms, self.wall_ms, trusted=self.side == "baseline")
 
     @property
     def clock(self) -> Literal["events", "wall"]:
@@ -196,24 +199,44 @@ def calls_per_block(protocol: Protocol, baseline_ms: float, candidate_ms: float,
 
 def flushed(total_ms: float, flush_ms: float, idle_ms: float, calls: int) -> float:
     """The wall per call of a block that took `total_ms`, where one flush takes `flush_ms` and a block without calls
-    `idle_ms` (the way to the child and back); 0 where nothing is left."""
+    `idle_ms` (the way to the child and back). Below 0 where these were learned on a busier machine."""
     if calls < 1:
         raise ValueError(f"a block of {calls} calls has no time")
-    return max(0.0, (total_ms - idle_ms) / calls - flush_ms)
+    return (total_ms - idle_ms) / calls - flush_ms
 
 
-def agreed(events_ms: Sequence[float], wall_ms: float, slack_ms: float = 0.0) -> Agreed:
-    """The clock that counts: events where the wall confirms their mean, else the wall for every call. `slack_ms` is the
-    block's.
+def reread(
+    found: Measured, blocks: Sequence[Block], flush_ms: float, idle_ms: float, rng: np.random.Generator
+) -> Measured:
+    """The measurement with this much less taken off the walls of the candidate's blocks: what flushes and the way to
+    the child took was learned while its process was there to slow them down. The same where it makes no difference."""
+    calls = max((len(block.events_ms) for block in blocks), default=1)
+    less_ms = flush_ms + idle_ms / calls
+    if not blocks or less_ms <= WALL_SLACK_MS + (WALL_RATIO - 1) * found.baseline_ms:
+        return found
+    walls = [
+        msgspec.structs.replace(block, wall_ms=block.wall_ms + less_ms) if block.side == "candidate" else block
+        for block in blocks
+    ]
+    again = measured(walls, found.floor_ms, rng)
+    return msgspec.structs.replace(again, remade=found.remade, others=found.others)
 
-    The mean, since the wall is one: a block whose slow calls the median would drop does not look forged.
+
+def agreed(events_ms: Sequence[float], wall_ms: float, trusted: bool = False) -> Agreed:
+    """The clock that counts: events where the wall confirms them, else the wall for every call. `trusted`: of a child
+    that runs no candidate.
+
+    The wall is a mean, and so the mean must agree with it: a block whose slow calls the median would drop does not look
+    forged. But who writes its own readings can put a block's time into a few of them and what it likes into the others:
+    a candidate's median must agree too. One whose calls differ so much counts by the wall, which is what they cost.
     """
     readings = [float(reading) for reading in events_ms]
-    plausible = bool(readings) and all(math.isfinite(reading) and reading > 0 for reading in readings)
     calls = len(readings)
-    if plausible and wall_ms <= WALL_RATIO * sum(readings) / calls + WALL_SLACK_MS + slack_ms / calls:
-        return Agreed(times_ms=tuple(readings), clock="events")
-    return Agreed(times_ms=(max(wall_ms, 1e-6),) * max(1, len(readings)), clock="wall")
+    if readings and all(LEAST_MS <= reading <= MOST_MS for reading in readings):
+        mean, slack = sum(readings) / calls, WALL_SLACK_MS + (BLOCK_SLACK_MS / calls if trusted else 0.0)
+        if wall_ms <= WALL_RATIO * (mean if trusted else min(mean, statistics.median(readings))) + slack:
+            return Agreed(times_ms=tuple(readings), clock="events")
+    return Agreed(times_ms=(max(wall_ms, LEAST_MS),) * max(1, calls), clock="wall")
 
 
 def ratio_interval(

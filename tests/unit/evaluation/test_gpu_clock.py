@@ -1,6 +1,7 @@
 """A measurement beside children whose clock is ours to turn: streams the events miss, disturbances, budgets."""
 
 import random
+from itertools import count
 from types import SimpleNamespace
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 
 from core.evaluation.findings import Finding
 from core.evaluation.gpu import timing
+from core.evaluation.gpu.baseline import once_more
 from core.evaluation.gpu.clock import Clock, GpuSettings, Measurement, Side, Timed
 from core.evaluation.gpu.device_reference import Samples
 from core.evaluation.gpu.outputs import MAX_PLACES, Outputs
@@ -149,6 +151,42 @@ def test_work_that_the_events_miss_counts_by_the_wall(measure, world, says):
     assert found.clock == "wall"
     assert found.speedup == pytest.approx(1.0, rel=0.01)
     assert world.now_s - before < 6.0  # and takes no longer to find out than to measure
+
+
+@pytest.mark.parametrize("honest", [0, 7, 12])
+def test_who_puts_a_blocks_time_into_a_few_readings_gains_nothing(measure, honest):
+    """The mean is the wall's, the median is what it likes; `honest` of 25 readings are as they should be."""
+    numbers = count()
+
+    def says(ms):
+        at = next(numbers) % 25
+        return ms if at < honest else (24 - honest) * ms if at == 24 else 1e-3
+
+    _, found = measure(1.0, 1.0, floor_ms=0.05, says=says)
+    assert found.speedup < 1.2 and found.speedup_low < 1.2
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.6])
+def test_eager_is_no_slower_for_a_core_beside_who_is_contradicted_every_time(measure, world, share):
+    chance = random.Random(5)
+    world.waits_ms = lambda: 2.5 if chance.random() < share else 0.0
+    before = world.now_s
+    _, found = measure(0.1, 0.11, says=lambda ms: ms / 100)
+    assert found.clock == "wall" and found.baseline_ms == pytest.approx(0.1, rel=0.01)
+    assert world.now_s - before < 6.0
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_eager_alone_is_no_slower_for_a_core(world, seed):
+    """It is what tells that it was slowed down beside a candidate."""
+    chance, out = random.Random(seed), Outputs("cpu", list(Reference.outputs), whole=False)
+    child, clock = Child(world, out, 0.1), Clock(world, now=world.now, quiet=world)
+    out.choose([torch.randint(0, 64, (MAX_PLACES,))], chance)
+    task = SimpleNamespace(reference=SimpleNamespace(training=False))
+    world.waits_ms = lambda: 2.5 if chance.random() < 0.6 else 0.0
+    alone_ms = once_more(clock, Side(child=child, out=out), task, GpuSettings(), 0.2, chance)
+    out.close()
+    assert alone_ms == pytest.approx(0.1, rel=0.01)
 
 
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.6])

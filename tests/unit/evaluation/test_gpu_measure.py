@@ -6,6 +6,7 @@ from test_gpu_stage import CANDIDATE, RIGHT, TASK
 
 from core.evaluation.gpu import again as gpu_again
 from core.evaluation.gpu import baseline as gpu_baseline
+from core.evaluation.gpu import clock as gpu_clock
 from core.evaluation.gpu import measure as gpu_measure
 from core.evaluation.gpu import timing
 from core.evaluation.gpu.baselines import Baseline, BaselineCache
@@ -83,6 +84,30 @@ def test_eager_that_was_slowed_is_clocked_again_without_the_candidate(stage, kno
     # What eager takes alone is what counts from here on: asked once more, nothing changes.
     monkeypatch.setattr(gpu_measure, "SLOWED", 0.95)
     assert stage._clock.confirmed(stage._task[1], again) == again
+
+
+def test_flushes_that_were_slowed_while_they_were_learned_let_no_forged_readings_count(stage, known, monkeypatch):
+    """By a candidate that keeps all cores busy just then: what is taken off its wall leaves nothing of it."""
+    learned, learn = [], gpu_clock.Clock.learn
+
+    def slowed(clock, child, trees):
+        learn(clock, child, trees)
+        learned.append(clock.timed)
+        if len(learned) == 1:
+            clock.timed = gpu_clock.Timed(flush_ms=1e3, idle_ms=1e3)
+
+    monkeypatch.setattr(gpu_clock.Clock, "learn", slowed)
+    monkeypatch.setattr(stage._clock, "_timed", {})
+    body = """
+        import gc
+        if self.kept is None:
+            self.kept = next(thing for thing in gc.get_objects() if type(thing).__name__ == "Child")
+            type(self.kept)._readings = lambda child: [1e-3] * len(child._events)
+        """ + RIGHT.lstrip()
+    verdict = stage.judge(TASK, CANDIDATE.format(body=body), "k")
+    assert verdict.kind == "pass", verdict.feedback
+    assert verdict.runtime_ms > 0.01 and stage.measured.clock == "wall"
+    assert stage._clock._timed[TASK.source] == learned[1]
 
 
 def test_a_baseline_that_dies_is_not_the_candidates_fault(stage, known):

@@ -71,6 +71,21 @@ ALONE = """
 """
 
 
+FORGED = """
+        import gc
+        if self.kept is None:
+            self.kept = next(thing for thing in gc.get_objects() if type(thing).__name__ == "Child")
+            honest = type(self.kept)._readings
+            def forged(child):
+                said = honest(child)
+                return [sum(said)] + [1e-3] * (len(said) - 1)
+            type(self.kept)._readings = forged
+        for _ in range(2):
+            out = torch.clamp(x + self.weight, min=0) * y
+        return out
+"""
+
+
 GPU = pytest.param(
     "cuda:0", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
 )
@@ -111,6 +126,13 @@ def test_an_answer_remembered_by_address_is_wrong(stage):
 def test_every_timed_call_must_compute(stage):
     verdict = stage.judge(TASK, CANDIDATE.format(body=LAZY), "k")
     assert (verdict.stage, verdict.category) == ("timing", "wrong_value"), verdict.feedback
+
+
+def test_readings_of_which_one_bears_the_time_of_all_do_not_count(stage):
+    """Written by the candidate in its own process: the mean is right, the median is a microsecond."""
+    verdict = stage.judge(TASK, CANDIDATE.format(body=FORGED), "k")
+    assert verdict.kind == "pass", verdict.feedback
+    assert verdict.runtime_ms > 0.01
 
 
 def test_no_output_of_a_huge_task_lives_into_the_next_call():

@@ -1,7 +1,9 @@
 """Decisions on clock readings: which clock counts, what the interval holds, what a forged reading earns."""
 
+import math
 import random
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -67,13 +69,49 @@ def test_no_reading_makes_a_call_faster_than_the_wall_allows(events, wall):
     assert len(times) == len(events)
 
 
+ANY = st.one_of(TIMES, st.floats(min_value=0.0, allow_infinity=False), st.just(5e-324), st.just(1.7e308))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(1, 7).flatmap(lambda n: st.lists(st.lists(ANY, min_size=n, max_size=n), min_size=4, max_size=4)))
+@pytest.mark.parametrize("wall", [0.015, 2.0])
+def test_whatever_a_candidate_reads_its_time_is_one_that_the_wall_allows(wall, readings):
+    """The time is the median of all calls: readings of which a few bear a block's time leave it free. And what is made
+    of readings are numbers: a lower end that is none would be a reward that is none, an upper one skips what follows."""
+    blocks = []
+    for number, said in enumerate(readings):
+        blocks.append(Block(side="baseline", round=number // 2, events_ms=(1.0,) * len(said), wall_ms=1.0))
+        blocks.append(Block(side="candidate", round=number // 2, events_ms=tuple(said), wall_ms=wall))
+    found = timing.measured(blocks, 0.0, np.random.default_rng(0))
+    assert found.runtime_ms >= 0.9999 * max(0.0, wall - timing.WALL_SLACK_MS) / timing.WALL_RATIO
+    numbers = (found.speedup, found.speedup_low, found.speedup_high, found.width, found.outliers)
+    assert all(map(math.isfinite, (*numbers, *found.statistics.values())))
+    assert 0 < found.speedup_low <= found.speedup <= found.speedup_high
+    assert timing.measured(blocks, 0.5, np.random.default_rng(0)).speedup <= 2.0001
+
+
+@pytest.mark.parametrize("share", [0.52, 0.6, 0.8, 0.96])
+def test_a_block_whose_time_is_in_a_few_readings_counts_by_the_wall(share):
+    calls = 25
+    few = calls - round(share * calls)
+    said = (1e-3,) * (calls - few) + (2.0 * calls / few,) * few
+    assert timing.agreed(said, 2.0).clock == "wall"
+    slow_at_times = (2.0,) * 23 + (3.0,) * 2
+    assert timing.agreed(slow_at_times, sum(slow_at_times) / calls).clock == "events"
+    # Eager's child has no reason to; a call of it that took long does not make eager slow.
+    stalled = (2.0,) * 20 + (8.0,) * 5
+    assert timing.agreed(stalled, sum(stalled) / calls, trusted=True).times_ms == stalled
+
+
 @settings(deadline=None, max_examples=30)
 @given(TIMES, st.floats(0.0, 0.05))
 def test_honest_events_count(true, overhead):
     assert timing.agreed((true, true), true * (1 + overhead)).clock == "events"
 
 
-@pytest.mark.parametrize("events", [(float("nan"), 1.0), (float("inf"), 1.0), (-1.0, 1.0), (0.0, 1.0), ()])
+@pytest.mark.parametrize(
+    "events", [(float("nan"), 1.0), (float("inf"), 1.0), (-1.0, 1.0), (0.0, 1.0), (5e-324,) * 2, (1e308, 1.0), ()]
+)
 def test_impossible_events_never_count(events):
     agreed = timing.agreed(events, 2.0)
     assert agreed.clock == "wall" and set(agreed.times_ms) == {2.0}
@@ -154,9 +192,30 @@ def test_the_floor_counts_what_must_come_from_memory():
 
 def test_flushes_and_the_way_to_the_child_are_taken_off():
     assert timing.flushed(total_ms=10.5, flush_ms=0.1, idle_ms=0.5, calls=10) == pytest.approx(0.9)
-    assert timing.flushed(total_ms=1.0, flush_ms=0.5, idle_ms=0.5, calls=10) == 0.0
+    assert timing.flushed(total_ms=1.0, flush_ms=0.5, idle_ms=0.5, calls=10) == pytest.approx(-0.45)
     with pytest.raises(ValueError, match="0 calls"):
         timing.flushed(1.0, 0.1, 0.1, 0)
+
+
+@pytest.mark.parametrize(("flush_ms", "idle_ms"), [(5.0, 0.0), (0.0, 40.0), (5.0, 40.0)])
+def test_what_was_taken_off_the_wall_too_much_is_put_back(flush_ms, idle_ms):
+    """Where it was learned on a machine that was kept busy, no events are contradicted."""
+    less_ms, rng = flush_ms + idle_ms / 8, np.random.default_rng(15)
+
+    def taken_off(blocks):
+        return [msgspec.structs.replace(block, wall_ms=block.wall_ms - less_ms) for block in blocks]
+
+    forged = taken_off(_blocks(2.0, 2.0, rng, events=1e-3))
+    found = timing.measured(forged, 0.0, rng)
+    assert found.clock == "events" and found.speedup > 100
+    again = timing.reread(found, forged, flush_ms, idle_ms, rng)
+    assert again.clock == "wall" and again.speedup == pytest.approx(1.0, rel=0.02)
+    honest = taken_off(_blocks(2.0, 1.0, rng))
+    found = timing.measured(honest, 0.0, rng)
+    again = timing.reread(found, honest, flush_ms, idle_ms, rng)
+    assert again.clock == "events" and again.speedup == found.speedup and again.runtime_ms == found.runtime_ms
+    assert timing.reread(found, honest, 1e-3, 1e-2, rng) is found  # as it was, about
+    assert timing.reread(found, honest, -1.0, -1.0, rng) is found
 
 
 def _disturbed_session(rng, protocol, ratio):
