@@ -26,6 +26,7 @@ COMMANDS = (
     "report",
     "best",
     "optimize",
+    "import_config",
     "inspect",
     "doctor",
 )
