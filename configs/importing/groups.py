@@ -12,6 +12,8 @@ def model_path(r: Reading, name: str, note: str) -> None:
         r.unknown(name)
     elif text:
         r.set("model.path", text, name, note=note)
+    else:
+        r.leave(name, "it is empty unless the environment sets it")
 
 
 def members(r: Reading, name: str, size: int | None) -> int:
@@ -99,7 +101,10 @@ def nodes(r: Reading, hosts_name: str, cards_name: str) -> int | None:
         r.leave(hosts_name, why)
         r.leave(cards_name, why)
         return None
-    if r.unknown(hosts_name) or cards is None:
+    if r.bad(hosts_name, cards_name):
+        r.set("learner.ranks", None, hosts_name, cards_name)
+        return None
+    if cards is None:
         return None
     r.set("learner.ranks", cards, cards_name, hosts_name, note="FSDP2, without tensor or pipeline parallelism")
     return cards

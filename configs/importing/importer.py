@@ -16,7 +16,7 @@ from configs.importing.shell_tokens import ShellError
 from configs.load import ConfigError
 from core import plain_files
 
-MAX_BYTES = 1 << 20
+MAX_BYTES = 1 << 18
 
 
 @dataclass(frozen=True)

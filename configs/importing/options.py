@@ -34,7 +34,7 @@ class Option:
         """As it is written, in one line of a bounded length; nothing that is secret."""
         sign = "=" if self.hydra else " "
         value = "..." if _SECRET.search(self.name) and self.values else " ".join(self.values)
-        text = f"{self.name}{sign}{value}" if self.hydra or value else self.name
+        text = f"{self.name}{sign}{value}" if self.values else self.name
         text = printable(text if self.hydra or text.startswith("$") else f"--{text}")
         return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
 

@@ -159,6 +159,11 @@ class Reading:
             note = f"{note}; " * bool(note) + f"with the script's default of {taken}"
         self.settings[key] = Setting(key, value, note, given)
 
+    def carry(self, key: str, name: str, read: Callable[[str], Any], note: str = "") -> None:
+        """An option whose value is ours as it stands, read by one of the accessors; nothing where it is absent."""
+        if (value := read(name)) is not None or self.bad(name):
+            self.set(key, value, name, note=note)
+
     def leave(self, name: str, why: str) -> None:
         """An option that is not carried over, or not as it is; only its first reason is told."""
         option = self._given.get(name)

@@ -125,10 +125,10 @@ class _Reader:
             made = Variable((joined(value, token.line, self._variables),))
             added = bool(plus)
         before = self._variables.get(name)
-        if condition and made != before:
+        if condition and (before is None or _said(made) != _said(before)):
             why = f"{name} depends on a condition or loop (line {condition})"
-            if not made.is_list:  # its value here is one of several
-                made = Variable((Word(f"${{{name}}}", token.line, why),))
+            if not made.is_list:
+                made = Variable((_one_of_several(name, made.words[0], before, token.line, why),))
             made = replace(made, words=tuple(replace(word, unknown=word.unknown or why) for word in made.words))
             if not added and before is not None and before.is_list:  # the words of either branch
                 made = replace(
@@ -161,6 +161,19 @@ class _Reader:
         name = raw[0].text
         word = Word(f"${{{name}}}", line, f"{name} takes several values (line {line})")
         self._variables[name] = Variable((values[0] if len(values) == 1 else word,))
+
+
+def _said(variable: Variable) -> list[tuple[str, str]]:
+    return [(word.text, word.unknown) for word in variable.words]
+
+
+def _one_of_several(name: str, now: Word, before: Variable | None, line: int, why: str) -> Word:
+    """A text that a condition changes: unknown, but for what it begins with in any case (X="$X more")."""
+    unknown = f"${{{name}}}"
+    known = before.words[0].text if before is not None and before.words and not before.is_list else ""
+    if not known or not now.text.startswith(f"{known} "):
+        return Word(unknown, line, why)
+    return Word(known if known.endswith(unknown) else f"{known} {unknown}", line, why, now.default)
 
 
 def _commands(stream: Iterable[Token]) -> Iterator[tuple[list[Token], str]]:

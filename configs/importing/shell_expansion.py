@@ -13,8 +13,9 @@ from fnmatch import fnmatchcase
 
 from configs.importing.shell_tokens import MAX_DEPTH, ShellError, closing, skipped
 
-MAX_TEXT, MAX_WORDS = 1 << 16, 20_000
-"""Characters of a word and words of a command; A=$A$A doubles at every line."""
+MAX_TEXT, MAX_WORDS = 1 << 20, 20_000
+"""Characters and words that one raw word may become; A=$A$A doubles at every line."""
+_PLAIN, _PLAIN_QUOTED = re.compile(r"[^\\'\"$`<>]+"), re.compile(r"[^\\$`]+")
 _NAME = re.compile(r"[A-Za-z_]\w*|\d|[@*#?$!-]")
 _PARAMETER = re.compile(r"([A-Za-z_]\w*|\d+|[@*#?$!-])(\[[^\]]*\])?", re.ASCII)
 _BINARY = {
@@ -52,6 +53,10 @@ def expand(raw: str, line: int, variables: Variables, depth: int = 0, split: boo
     made = _Made(line)
     at = 0
     while at < len(raw):
+        if plain := _PLAIN.match(raw, at):
+            made.add(plain[0])
+            at = plain.end()
+            continue
         c, end = raw[at], skipped(raw, at, line)
         if c == "\\":
             made.add(raw[at + 1 : end].replace("\n", ""))
@@ -89,14 +94,16 @@ def _one(words: list[Word], line: int) -> Word:
 
 
 class _Made:
-    """Words in the making."""
+    """Words in the making; the open one is a list of its parts."""
 
     def __init__(self, line: int) -> None:
-        self._line, self._done = line, []  # type: ignore[var-annotated]
-        self._open: Word | None = None
+        self._line = line
+        self._done: list[Word] = []
+        self._open: list[Word] = []
+        self._size = 0
 
     def add(self, text: str) -> None:
-        self._open = self._with(Word(text, self._line))
+        self._put(Word(text, self._line))
 
     def splice(self, words: list[Word], split: bool) -> None:
         """Of several words the first one goes on what stands before, and what comes next on the last one."""
@@ -104,7 +111,7 @@ class _Made:
             if number:
                 self._close()
             if not split or word.many:
-                self._open = self._with(word)
+                self._put(word)
                 continue
             parts = word.text.split()
             if word.text[:1].isspace():
@@ -112,7 +119,7 @@ class _Made:
             for index, part in enumerate(parts):
                 if index:
                     self._close()
-                self._open = self._with(replace(word, text=part, unknown=_why_part(word, part)))
+                self._put(replace(word, text=part, unknown=_why_part(word, part)))
             if parts and word.text[-1:].isspace():
                 self._close()
 
@@ -120,24 +127,29 @@ class _Made:
         self._close()
         return self._done
 
-    def _with(self, more: Word) -> Word:
-        if self._open is None:
-            return more
-        both = _one([self._open, more], self._line)
-        many = more.many and not self._open.text  # behind the first quote of "${LIST[@]}"
-        return replace(both, text=self._open.text + more.text, line=self._open.line, many=many)
+    def _put(self, part: Word) -> None:
+        self._open.append(part)
+        self._size += len(part.text)
+        if self._size > MAX_TEXT or len(self._done) > MAX_WORDS:
+            raise ShellError(f"line {self._line}: its variables make more than {MAX_TEXT:,} characters")
 
     def _close(self) -> None:
-        if self._open is not None:
-            if len(self._open.text) > MAX_TEXT or len(self._done) > MAX_WORDS:
-                raise ShellError(f"line {self._line}: its variables make more than {MAX_TEXT:,} characters")
-            self._done.append(self._open)
-            self._open = None
+        if not self._open:
+            return
+        first = self._open[0]
+        if len(self._open) > 1:
+            many = self._open[-1].many and not any(part.text for part in self._open[:-1])  # behind "${LIST[@]}"'s quote
+            whole = _one(self._open, first.line)
+            first = replace(whole, text="".join(part.text for part in self._open), many=many)
+        self._done.append(first)
+        self._open = []
 
 
 def _why_part(word: Word, part: str) -> str:
     """Of a word that is split: what stood for something unknown is still written with its $ or `."""
-    if not word.unknown or ("$" not in part and "`" not in part):
+    if part == word.text or not re.search(r"[$`]", word.text):
+        return word.unknown
+    if not word.unknown or not re.search(r"[$`]", part):
         return ""
     name = re.search(r"\$\{?(\w+)", part)
     return f"{name[1]} is not known" if name and name[1] not in word.unknown else word.unknown
@@ -146,6 +158,10 @@ def _why_part(word: Word, part: str) -> str:
 def _quoted(raw: str, line: int, variables: Variables, depth: int, made: _Made) -> None:
     at = 0
     while at < len(raw):
+        if plain := _PLAIN_QUOTED.match(raw, at):
+            made.add(plain[0])
+            at = plain.end()
+            continue
         end = skipped(raw, at, line, quoted=True)
         if raw[at] == "\\":
             made.add(raw[at + 1 : end].replace("\n", "") if raw[at + 1 : end] in '$`"\\\n' else raw[at:end])

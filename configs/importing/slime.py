@@ -19,10 +19,10 @@ def convert(r: Reading, program: str) -> None:
     forge = _is_forge(r)
     _model(r)
     _algorithm(r, forge)
-    _batches(r, program)
+    updates = _batches(r, program)
     _sampling(r, forge)
     _loss(r)
-    _corrections(r)
+    _corrections(r, updates)
     _learner(r)
     _cards(r)
     _data(r)
@@ -54,7 +54,7 @@ def _model(r: Reading) -> None:
 
 def _algorithm(r: Reading, forge: bool) -> None:
     name = r.text("advantage-estimator", "grpo")
-    gamma, lam = r.number("gamma", 1.0), r.number("lambd", 1.0)
+    gamma, lam = r.number("gamma", 0.4 if forge else 1.0), r.number("lambd", 1.0)
     whiten = r.flag("normalize-advantages")
     raw, no_std = r.flag("disable-rewards-normalization"), r.flag("disable-grpo-std-normalization")
     if name in GROUPED:
@@ -96,21 +96,26 @@ def _algorithm(r: Reading, forge: bool) -> None:
         )
         r.set("learner.gae_lambda", lam, "lambd")
         r.set("learner.token_gamma", 1.0 if forge else gamma, "gamma")
-        if (clip := r.number("value-clip")) is not None:
-            r.set("learner.value_clip", clip, "value-clip")
+        r.carry("learner.value_clip", "value-clip", r.number)
     else:
         r.leave("advantage-estimator", "it has no counterpart; learner.advantage is ours (docs/algorithms.md)")
         return
     r.set("episodes.credit", "trajectory", "advantage-estimator", note="one sample with all its turns")
     if forge:
-        r.set("episodes.gamma", gamma, "gamma", note="over turns")
+        r.set(
+            "episodes.gamma",
+            gamma,
+            "gamma",
+            note="over turns" if r.has("gamma") else "over turns; TritonForge's default",
+        )
     elif name in GROUPED:
         r.leave("gamma", f"acts on no advantage of {name} there; ours over turns is episodes.gamma")
     if name != "ppo":
         r.leave("lambd", f"acts on no advantage of {name}")
 
 
-def _batches(r: Reading, program: str) -> None:
+def _batches(r: Reading, program: str) -> int | None:
+    """Updates on one rollout batch."""
     size = members(r, "n-samples-per-prompt", r.whole("n-samples-per-prompt", 1))
     rollout, samples = r.whole("rollout-batch-size"), r.whole("global-batch-size")
     times = r.whole("num-steps-per-rollout")
@@ -135,8 +140,7 @@ def _batches(r: Reading, program: str) -> None:
         r.leave("rollout-function-path", why if usual else f"{why}: what yours does is not carried over")
     order = "shuffled" if r.flag("rollout-shuffle") else "sequential"
     r.set("sampler.order", order, "rollout-shuffle")
-    if (seed := r.whole("rollout-seed")) is not None:
-        r.set("run.seed", seed, "rollout-seed", note="every draw of the run")
+    r.carry("run.seed", "rollout-seed", r.whole, note="every draw of the run")
     if path := r.text("dynamic-sampling-filter-path"):
         if path.endswith(NONZERO_STD):
             r.set("learner.dynamic_sampling", True, "dynamic-sampling-filter-path", note="groups with equal returns")
@@ -146,23 +150,21 @@ def _batches(r: Reading, program: str) -> None:
             )
     every(r, "save-interval", "checkpoints.every_steps", updates)
     every(r, "eval-interval", "evaluation.every_steps", updates)
+    return updates
 
 
 def _sampling(r: Reading, forge: bool) -> None:
-    if (value := r.number("rollout-temperature")) is not None:
-        r.set("rollout.temperature", value, "rollout-temperature")
-    if (value := r.number("rollout-top-p")) is not None:
-        r.set("rollout.top_p", value, "rollout-top-p", note="slime cuts the learner's distribution too, ours is whole")
+    r.carry("rollout.temperature", "rollout-temperature", r.number)
+    r.carry("rollout.top_p", "rollout-top-p", r.number, note="slime cuts the learner's distribution too, ours is whole")
     if (top := r.whole("rollout-top-k")) is not None:
         r.set("rollout.top_k", max(top, 0), "rollout-top-k", note="0 is off")
-    if (value := r.whole("rollout-max-response-len")) is not None:
-        note = "of one turn; there of a whole sample"
-        r.set("rollout.max_new_tokens", value, "rollout-max-response-len", note=note)
-    if (turns := r.whole("max-turns")) is not None:
-        r.set("episodes.max_turns", turns, "max-turns")
-    elif forge and "multi" in (r.text("rm-type") or ""):
+    r.carry("rollout.max_new_tokens", "rollout-max-response-len", r.whole, note="of one turn; there of a whole sample")
+    r.carry("episodes.max_turns", "max-turns", r.whole)
+    if r.has("max-turns"):
+        return
+    if forge and "multi" in (r.text("rm-type") or ""):
         r.set("episodes.max_turns", 3, note="TritonForge's default")
-    elif not r.has("custom-generate-function-path") and not r.has("max-turns"):
+    elif not r.has("custom-generate-function-path"):
         r.set("episodes.max_turns", 1, note="a sample has one answer there; ours has 3 turns unless set")
 
 
@@ -224,7 +226,7 @@ def _kl(r: Reading) -> None:
             r.leave("kl-loss-coef", "without use-kl-loss it does nothing")
 
 
-def _corrections(r: Reading) -> None:
+def _corrections(r: Reading, updates: int | None) -> None:
     tis, opsm = r.flag("use-tis"), r.flag("use-opsm")
     low, high = r.number("tis-clip-low", 0.0), r.number("tis-clip", 2.0)
     path = r.text("custom-tis-function-path")
@@ -237,7 +239,8 @@ def _corrections(r: Reading) -> None:
         if tis:
             r.leave("use-tis", 'learner.proximal = "behaviour" clips that ratio already')
     else:
-        r.set("learner.proximal", "recompute")
+        note = 'one update to a batch here, so its ratio is 1: "behaviour" clips' if (updates or 1) > 1 else ""
+        r.set("learner.proximal", "recompute", note=note)
         if tis and path and not path.endswith(ICEPOP):
             r.leave("custom-tis-function-path", "no function of your own; learner.corrections has what there is")
             r.leave("use-tis", "with a function of your own; learner.corrections has what there is")
@@ -258,18 +261,15 @@ def _corrections(r: Reading) -> None:
 
 
 def _learner(r: Reading) -> None:
-    if (value := r.number("lr")) is not None:
-        r.set("learner.lr", value, "lr")
-    if (value := r.number("clip-grad")) is not None:
-        r.set("learner.grad_clip", value, "clip-grad")
+    r.carry("learner.lr", "lr", r.number)
+    r.carry("learner.grad_clip", "clip-grad", r.number)
     decay = r.number("weight-decay", 0.01)
     note = "" if r.has("weight-decay") else "Megatron's default; ours is 0"
     r.set("learner.weight_decay", decay, "weight-decay", note=note)
     if r.has("adam-beta1") or r.has("adam-beta2"):
         betas = [r.number("adam-beta1", 0.9), r.number("adam-beta2", 0.999)]
         r.set("learner.betas", betas, "adam-beta1", "adam-beta2")
-    if (value := r.whole("lr-warmup-iters")) is not None:
-        r.set("learner.warmup_steps", value, "lr-warmup-iters")
+    r.carry("learner.warmup_steps", "lr-warmup-iters", r.whole)
     if style := r.text("lr-decay-style"):
         if style in ("constant", "linear", "cosine"):
             r.set("learner.schedule", style, "lr-decay-style")
@@ -277,8 +277,7 @@ def _learner(r: Reading) -> None:
             r.leave("lr-decay-style", "learner.schedule is constant, linear or cosine")
     optimizer = r.text("optimizer", "adam")
     r.leave("optimizer", "it is AdamW here too" if optimizer == "adam" else "AdamW alone")
-    if (value := r.whole("max-tokens-per-gpu")) is not None:
-        r.set("learner.max_tokens_per_rank", value, "max-tokens-per-gpu", note="a longer sample is refused")
+    r.carry("learner.max_tokens_per_rank", "max-tokens-per-gpu", r.whole, note="a longer sample is refused")
     if grain := r.text("recompute-granularity"):
         if grain == "full":
             r.set("learner.activation_checkpointing", "full", "recompute-granularity")
@@ -326,11 +325,9 @@ def _cards(r: Reading) -> None:
             r.set("weights.transport", "nccl", "update-weight-transport")
         else:
             r.leave("update-weight-transport", "weights.transport: filesystem, ipc, nccl or adapter")
-    if (value := r.number("sglang-mem-fraction-static")) is not None:
-        r.set("rollout.vllm.gpu_memory", value, "sglang-mem-fraction-static", note="weights and cache, as vLLM counts")
+    r.carry("rollout.vllm.gpu_memory", "sglang-mem-fraction-static", r.number, note="weights and cache, as vLLM counts")
     for name in ("sglang-server-concurrency", "sglang-max-running-requests"):
-        if (most := r.whole(name)) is not None:
-            r.set("rollout.vllm.max_sequences", most, name)
+        r.carry("rollout.vllm.max_sequences", name, r.whole)
 
 
 def _data(r: Reading) -> None:
@@ -345,10 +342,9 @@ def _data(r: Reading) -> None:
         r.set("tasks.heldout", [{"kind": "jsonl", "path": held[1]}], "eval-prompt-data", note="rows as in tasks.train")
     else:
         r.leave("eval-prompt-data", "one NAME FILE.jsonl is read (tasks.heldout)")
-    if (count := r.whole("n-samples-per-eval-prompt")) is not None:
-        r.set("evaluation.samples", count, "n-samples-per-eval-prompt")
+    r.carry("evaluation.samples", "n-samples-per-eval-prompt", r.whole)
     if (heat := r.number("eval-temperature")) is not None:
-        if heat == 0 and count in (None, 1):
+        if heat == 0 and r.whole("n-samples-per-eval-prompt", 1) == 1:
             r.set("evaluation.greedy", True, "eval-temperature")
         else:
             r.leave("eval-temperature", "evaluation samples as training does, or is greedy")

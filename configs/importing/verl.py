@@ -33,9 +33,9 @@ def convert(r: Reading, program: str) -> None:
 def _model(r: Reading) -> None:
     if r.has(MODEL + "path"):
         model_path(r, MODEL + "path", "")
-    if (tokens := r.whole(ROLLOUT + "max_model_len")) is not None:
-        note = "an episode that no longer fits ends there"
-        r.set("model.context_tokens", tokens, ROLLOUT + "max_model_len", note=note)
+    r.carry(
+        "model.context_tokens", ROLLOUT + "max_model_len", r.whole, note="an episode that no longer fits ends there"
+    )
     rank = r.whole(MODEL + "lora_rank", 0) or 0
     if rank:
         r.set("learner.lora_rank", rank, MODEL + "lora_rank", note='weights.transport = "adapter" sends adapters alone')
@@ -75,29 +75,25 @@ def _batches(r: Reading, program: str) -> int | None:
     else:
         r.leave(names[0], "sampler.max_staleness is ours")
     r.set("sampler.order", "shuffled" if r.switch("data.shuffle", True) else "sequential", "data.shuffle")
-    if (seed := r.whole("data.seed")) is not None:
-        r.set("run.seed", seed, "data.seed", note="every draw of the run")
+    r.carry("run.seed", "data.seed", r.whole, note="every draw of the run")
     if r.switch("algorithm.filter_groups.enable", False):
         r.set("learner.dynamic_sampling", True, "algorithm.filter_groups.enable", note="groups with equal returns")
     every(r, "trainer.save_freq", "checkpoints.every_steps", updates)
     every(r, "trainer.test_freq", "evaluation.every_steps", updates)
-    if (kept := r.whole("trainer.max_actor_ckpt_to_keep")) is not None:
-        r.set("checkpoints.keep", kept, "trainer.max_actor_ckpt_to_keep")
+    r.carry("checkpoints.keep", "trainer.max_actor_ckpt_to_keep", r.whole)
     return updates
 
 
 def _sampling(r: Reading) -> None:
     for name, key in (("temperature", "rollout.temperature"), ("top_p", "rollout.top_p")):
-        if (value := r.number(ROLLOUT + name)) is not None:
-            r.set(key, value, ROLLOUT + name)
+        r.carry(key, ROLLOUT + name, r.number)
     if (top := r.whole(ROLLOUT + "top_k")) is not None:
         r.set("rollout.top_k", max(top, 0), ROLLOUT + "top_k", note="0 is off")
-    if not r.unknown("data.max_response_length"):
-        length = r.whole("data.max_response_length", 512)
-        note = "of one turn; there of a whole sample, with tools' output"
-        if not r.has("data.max_response_length"):
-            note += "; verl's default"
-        r.set("rollout.max_new_tokens", length, "data.max_response_length", note=note)
+    length = r.whole("data.max_response_length", 512)
+    note = "of one turn; there of a whole sample, with tools' output"
+    if not r.has("data.max_response_length"):
+        note += "; verl's default"
+    r.set("rollout.max_new_tokens", length, "data.max_response_length", note=note)
     turns = ROLLOUT + "multi_turn.max_assistant_turns"
     many = r.switch(ROLLOUT + "multi_turn.enable", False) or r.has(turns)
     if many and (count := r.whole(turns)) is not None:
@@ -134,12 +130,10 @@ def _learner(r: Reading) -> None:
     elif ranks:
         note = "engines need cards of their own here (rollout.cards): there they share these"
         r.set("learner.ranks", ranks, "trainer.n_gpus_per_node", "trainer.nnodes", note=note)
-    if (value := r.number(optim + "lr")) is not None:
-        r.set("learner.lr", value, optim + "lr")
+    r.carry("learner.lr", optim + "lr", r.number)
     r.set("learner.weight_decay", r.number(optim + "weight_decay", 0.01), optim + "weight_decay")
     for name in (optim + "clip_grad", ACTOR + "grad_clip"):
-        if (value := r.number(name)) is not None:
-            r.set("learner.grad_clip", value, name)
+        r.carry("learner.grad_clip", name, r.number)
     if betas := r.text(optim + "betas"):
         parts = re.findall(r"[\d.eE+-]+", betas)
         try:
@@ -190,11 +184,13 @@ def _engine(r: Reading) -> None:
     engine = "transformers" if name == "hf" else "vllm"
     r.set("rollout.engine", engine, ROLLOUT + "name", note="" if name in ("vllm", "hf") else f"vLLM in place of {name}")
     for theirs, ours in (("tensor_model_parallel_size", "tensor_parallel"), ("max_num_seqs", "max_sequences")):
-        if (count := r.whole(ROLLOUT + theirs)) is not None:
-            r.set(f"rollout.vllm.{ours}", count, ROLLOUT + theirs)
-    if (value := r.number(ROLLOUT + "gpu_memory_utilization")) is not None:
-        note = "" if name == "vllm" else "weights and cache, as vLLM counts"
-        r.set("rollout.vllm.gpu_memory", value, ROLLOUT + "gpu_memory_utilization", note=note)
+        r.carry(f"rollout.vllm.{ours}", ROLLOUT + theirs, r.whole)
+    r.carry(
+        "rollout.vllm.gpu_memory",
+        ROLLOUT + "gpu_memory_utilization",
+        r.number,
+        note="" if name == "vllm" else "weights and cache, as vLLM counts",
+    )
     if r.has(ROLLOUT + "enforce_eager"):
         r.set("rollout.vllm.eager", r.switch(ROLLOUT + "enforce_eager", False), ROLLOUT + "enforce_eager")
     if r.has(ROLLOUT + "enable_prefix_caching"):

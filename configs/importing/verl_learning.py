@@ -50,10 +50,8 @@ def algorithm(r: Reading) -> None:
         r.leave("algorithm.gamma", f"acts on no advantage of {name} there; ours over turns is episodes.gamma")
     if advantage == "gae":
         r.set("learner.gae_lambda", lam, "algorithm.lam")
-        if (value := r.number("critic.optim.lr")) is not None:
-            r.set("learner.critic_lr", value, "critic.optim.lr")
-        if (value := r.number("critic.cliprange_value")) is not None:
-            r.set("learner.value_clip", value, "critic.cliprange_value")
+        r.carry("learner.critic_lr", "critic.optim.lr", r.number)
+        r.carry("learner.value_clip", "critic.cliprange_value", r.number)
     else:
         r.leave("algorithm.lam", f"acts on no advantage of {name}")
 

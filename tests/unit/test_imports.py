@@ -54,7 +54,16 @@ def test_only_the_bus_knows_nats():
 
 
 @pytest.mark.parametrize(
-    "module", ["bus.run_bus", "bus.nats", "bus.memory", "configs.load", "runners.cli", "core.tasks.sources"]
+    "module",
+    [
+        "bus.run_bus",
+        "bus.nats",
+        "bus.memory",
+        "configs.load",
+        "configs.importing.importer",
+        "runners.cli",
+        "core.tasks.sources",
+    ],
 )
 def test_light_rooms_import_no_torch(module):
     code = (
