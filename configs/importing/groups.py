@@ -25,7 +25,10 @@ def members(r: Reading, name: str, size: int | None) -> int:
     if r.bad(name):
         r.set("sampler.group_size", size, name)
         return 1
-    r.leave(name, "a group of one has advantage 0 with a baseline: sampler.group_size stays at 8")
+    why = "a group of one has advantage 0 with a baseline: sampler.group_size stays at 8"
+    r.leave(name, why)
+    if not r.has(name):
+        r.left.append(Left(f"{r.theirs}'s default of {name}, {size}", why))
     return max(size or 1, 1)
 
 

@@ -63,8 +63,7 @@ def of_yaml(tree: object) -> Launch:
         raise NoLaunch(f"not read: {error}") from None
     if not _score(options, "verl"):
         raise NoLaunch("no option of verl found: wanted actor_rollout_ref, algorithm, trainer or data at the top")
-    program = next((o.values[0] for o in options if o.name == "trainer.v1.trainer_mode"), "")
-    return Launch("verl", "main_ppo" if program else "", options)
+    return Launch("verl", "", options)
 
 
 def _launches(command: Command) -> Iterator[tuple[int, Launch]]:

@@ -123,6 +123,8 @@ def _batches(r: Reading, program: str) -> int | None:
     if times and times > 0 and rollout:
         samples, made = rollout * size // times, ("num-steps-per-rollout", "n-samples-per-prompt")
         r.leave("global-batch-size", "num-steps-per-rollout says it")
+    elif times is not None:
+        r.leave("num-steps-per-rollout", "it is no number of updates on a known rollout-batch-size")
     updates = batches(r, rollout, "rollout-batch-size", samples, size, made)
     steps(r, "num-rollout", updates)
     if r.has("num-rollout"):

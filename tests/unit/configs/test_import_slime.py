@@ -60,6 +60,24 @@ def test_samples_that_are_no_whole_groups_are_not_rounded():
     assert "set run.steps" in left["--num-rollout 100"]
 
 
+def test_a_default_of_theirs_that_ours_refuses_is_told():
+    config, left, _ = recipe(slime(without=["n-samples-per-prompt"], global_batch_size=16))
+    assert config.sampler.group_size == 8
+    assert "a group of one" in left["slime's default of n-samples-per-prompt, 1"]
+
+
+def test_a_command_that_is_cut_off_by_a_comment_is_told():
+    text = "python3 train.py --lr 1e-6 --num-rollout 10 \\\n  # --seed 1 \\\n  --eps-clip 0.1\n"
+    _, left, _ = recipe(text)
+    assert "a command of its own" in left["--eps-clip 0.1"]
+
+
+def test_of_several_launches_the_one_with_the_most_options_is_read():
+    config, left, _ = recipe("python3 train.py --lr 1 --num-rollout 3\n" + slime(lr="2e-6"))
+    assert config.learner.lr == 2e-6
+    assert "with the most options" in left["train.py"]
+
+
 @pytest.mark.parametrize("name", ["global_batch_size", "n_samples_per_prompt", "rollout_batch_size"])
 def test_nothing_is_computed_from_what_is_unknown(name):
     config, left, _ = recipe(slime(save_interval=5, **{name: "${SIZE}"}))
