@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from configs.importing.shell_expansion import Variable, Word, expand, joined
 from configs.importing.shell_tokens import ShellError, Token, tokens
 
-MAX_COMMANDS = 20_000
+MAX_COMMANDS = 5_000
 _NESTED = 4
 """`bash -c`, `eval` inside each other."""
 _ASSIGNS = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL | re.ASCII)
