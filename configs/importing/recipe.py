@@ -10,7 +10,8 @@ from pydantic import BaseModel, ValidationError
 from configs.importing.options import printable
 from configs.importing.reading import Left, Reading, Setting
 from configs.schema import RunConfig
-from configs.words import faults, shown
+from configs.words import faults
+from core.shown import shown
 
 WIDTH = 120
 ABSENT = "CHANGE/ME"
