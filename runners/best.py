@@ -7,9 +7,12 @@ what is new. Overrides judge elsewhere or otherwise:
 
     kernelmill best demo
     kernelmill best runs/mine judge.device_class=h100 judge.speed=measured
+
+Exit code 0 when a kernel is kept, 1 when none passed, 2 for bad usage.
 """
 
 import argparse
+import json
 import sys
 import time
 from pathlib import Path
@@ -55,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     do."""
     from configs.load import load
     from core.record import best, cuts, reading
-    from core.record.best_folder import INDEX, BestFolder
+    from core.record.best_folder import INDEX, BestFolder, locked
     from runners import interrupts
     from runners.playing import check_cards, check_judge
     from runners.preflight import check_writable
@@ -76,16 +79,19 @@ def run(args: argparse.Namespace) -> int:
         written = best.passed(folder)
     if not written:
         print(f"kernelmill best: no kernel of {folder} has passed yet", file=sys.stderr)
+        if args.json:
+            print(json.dumps({"run": config.run.name, "judges": {}, "rows": []}))
         return 1
     chosen = _chosen(written, args.task)
     jobs = _jobs(config, {task_id: kernels[: args.again] for task_id, kernels in chosen.items()})
-    progress = Progress(len(jobs), args.json)
-    kept = BestFolder(out, config.run.name)
-    with Pulse(progress.line):
-        interrupts.run("best", _judged(config, jobs, kept, progress), "the judge's workers")
-    if args.json:
-        print((out / INDEX).read_text(), end="")
-    return _summary([kept.row(task.task_id) for task, _ in jobs], out, sys.stderr if args.json else sys.stdout)
+    progress = Progress(len(jobs), sys.stderr if args.json else sys.stdout)
+    with locked(out):
+        kept = BestFolder(out, config.run.name)
+        with Pulse(progress.line):
+            interrupts.run("best", _judged(config, jobs, kept, progress), "the judge's workers")
+        if args.json:
+            print((out / INDEX).read_text(), end="")
+    return _summary([kept.row(task.task_id) for task, _ in jobs], kept, sys.stderr if args.json else sys.stdout)
 
 
 def _chosen(written: "dict[str, list[Kernel]]", patterns: list[str]) -> "dict[str, list[Kernel]]":
@@ -126,9 +132,9 @@ def _jobs(config: "RunConfig", chosen: "dict[str, list[Kernel]]") -> "list[tuple
 class Progress:
     """A line for each task that is decided, and one now and then of how far it is."""
 
-    def __init__(self, total: int, json: bool) -> None:
+    def __init__(self, total: int, out: TextIO) -> None:
         self._total = total
-        self._out = sys.stderr if json else sys.stdout
+        self._out = out
         self._done = 0
         self._judging = False
         self._started = time.monotonic()
@@ -160,11 +166,17 @@ async def _judged(
     from runners.playing import key_of, pool_of
 
     pool = pool_of(config)
-    try:
-        await pool.start()
+    keys = [tuple(key_of(config, task, kernel.source) for kernel in kernels) for task, kernels in jobs]
+
+    def standing() -> list[bool]:
         kept.judge_with(_judge(pool))
-        keys = [tuple(key_of(config, task, kernel.source) for kernel in kernels) for task, kernels in jobs]
-        stand = [kept.stands(task.task_id, judged) for (task, _), judged in zip(jobs, keys, strict=True)]
+        return [kept.stands(task.task_id, judged) for (task, _), judged in zip(jobs, keys, strict=True)]
+
+    try:
+        stand = [False] if pool.settings.on_gpu else standing()  # which GPU it is, the pool's workers see
+        if not all(stand):
+            await pool.start()
+            stand = standing()
         progress.begin(sum(stand))
         for (task, _), stood in zip(jobs, stand, strict=True):
             if stood:
@@ -194,7 +206,6 @@ def _judge(pool: "JudgePool") -> dict[str, Any]:
     return {
         "device_class": pool.settings.device_class,
         "gpu": pool.gpu,
-        "walls": pool.walls,
         "packages": packages,
         "settings": pool.settings.identity(),
     }
@@ -211,8 +222,8 @@ def line_of(row: "Row") -> str:
     return clean(f"{row.task_id}  {speed_in_words(row)}; version {row.version}, turn {row.turn + 1}, written {often}")
 
 
-def _summary(rows: "list[Row]", root: Path, out: TextIO) -> int:
-    kept = sum(row.state == "kept" for row in rows)
+def _summary(rows: "list[Row]", folder: "BestFolder", out: TextIO) -> int:
+    kept, inside = (sum(row.state == "kept" for row in some) for some in (rows, folder.rows))
     rest = "".join(
         f"; {count} {words}"
         for state, words in (
@@ -222,5 +233,7 @@ def _summary(rows: "list[Row]", root: Path, out: TextIO) -> int:
         )
         if (count := sum(row.state == state for row in rows))
     )
-    print(f"{kept} of {len(rows)} tasks have a kernel in {root}{rest}", file=out)
+    tasks = "task has" if len(rows) == 1 else "tasks have"
+    others = f", beside {inside - kept} of other calls" if inside > kept else ""
+    print(f"{kept} of {len(rows)} {tasks} a kernel in {folder.root}{others}{rest}", file=out)
     return 0 if kept else 1

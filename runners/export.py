@@ -69,6 +69,8 @@ def _export(args: argparse.Namespace, folder: "RunFolder", chosen: Path) -> Path
     out = args.out or folder.root / "policy"
     if out.resolve() in (model.resolve(), *model.resolve().parents, *chosen.resolve().parents):
         raise UsageError(f"--out {out} holds what the policy is made of: choose another folder")
+    if out.is_symlink() and not out.exists():
+        raise UsageError(f"--out {out} is a link to nothing: choose a new folder")
     if out.exists() and not (out.is_dir() and (_is_policy(out) or not any(out.iterdir()))):
         raise UsageError(f"--out {out} is there and no policy: choose a new folder")
     check_writable(out.absolute(), f"--out {out}")

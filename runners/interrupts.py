@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
+from os import _exit
 from typing import Any, NoReturn
 
 STOPS_S = 10.0
@@ -113,4 +114,4 @@ def end(line: str = "") -> NoReturn:
             say(line)
         sys.stdout.flush()
     finally:
-        os._exit(INTERRUPTED)
+        _exit(INTERRUPTED)

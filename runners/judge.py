@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from core import plain_files
 from runners import judge_options
@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(judge_options.in_options(str(error))) from None
     try:
         judge.start()
-        with _waits_told(judge, settings):
+        with _waits_told(judge, settings), _stays():
             verdict = judge.judge(task, texts[1], key)
         if verdict.kind == "fail":  # it may be the machine that is wrong
             judge.prove()
@@ -133,6 +133,21 @@ def _waits_told(judge: "AnyJudge", settings: "JudgeSettings") -> Iterator[None]:
     finally:
         ended.set()
         watching.join()
+
+
+@contextlib.contextmanager
+def _stays() -> Iterator[None]:
+    """A task that ends its process, by `os._exit`, does not run: this process would end with the task's exit code, as
+    if that were the verdict's."""
+
+    def ends(code: int) -> NoReturn:
+        raise SystemExit(code)
+
+    before, os._exit = os._exit, ends
+    try:
+        yield
+    finally:
+        os._exit = before
 
 
 def _show(verdict: "Verdict", walls: str) -> None:

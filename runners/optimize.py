@@ -7,6 +7,8 @@ written to --out. Prompt, sampling and judge are those of the run whose policy i
     kernelmill export runs/mine
     kernelmill optimize norm.py --model runs/mine/policy --samples 64
     kernelmill optimize norm.py --model /models/Qwen3-8B --config configs/qwen3-8b.toml judge.device_class=h100
+
+Exit code 0 when a kernel is written, 1 when none passed, 2 for bad usage and for a module that can't be judged.
 """
 
 import argparse
@@ -21,11 +23,14 @@ from runners.pulse import Pulse, lasting
 if TYPE_CHECKING:
     from configs.schema import RunConfig
     from core.episodes.episode import Episode
+    from core.evaluation.pool import JudgePool
     from core.evaluation.verdict import Verdict
     from core.record.best import Kernel
     from core.tasks.task import Task
 
 SAMPLES = 16
+WAITS_S = 5.0
+"""Until it is told that the module's own code takes long."""
 MAX_SOURCE = 1 << 20
 """Bytes of a module."""
 SEEDS = 1_000_003
@@ -72,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
         if count < 1:
             raise UsageError(f"{option} {count}: wanted at least 1")
     out = args.out or Path(f"{args.module.stem}_kernel.py")
-    if out.exists():
+    if out.exists() or out.is_symlink():
         raise UsageError(f"--out {out} is there already: move it away, or choose another file")
     check_output(str(out), "--out")
     config_path, config = _config(args)
@@ -85,6 +90,8 @@ def run(args: argparse.Namespace) -> int:
         verdict = interrupts.run("optimize", _optimize(found, args), "the engine and the judge's workers")
     if verdict is None:
         print(f"kernelmill optimize: no kernel passed: {found.failures()}", file=sys.stderr)
+        if args.json:
+            _tell(args, found, None, 0)
         return 1
     kernels = best.ranked(found.kernels)[found.task.task_id]
     _tell(args, found, verdict, len(kernels))
@@ -97,6 +104,12 @@ def _config(args: argparse.Namespace) -> "tuple[Path, RunConfig]":
 
     path = args.config
     if path is None:
+        if not Path(args.model).is_dir():
+            raise UsageError(f"--model {args.model}: there is no such folder (looked in {Path.cwd()})")
+        if (Path(args.model) / "record").is_dir():
+            raise UsageError(
+                f"--model {args.model} is a run: `kernelmill export {args.model}` makes its policy, {args.model}/policy"
+            )
         run = Path(args.model).resolve().parent
         if not (run / "record").is_dir() or not (run / "config.json").is_file():
             raise UsageError(
@@ -134,6 +147,7 @@ class Found:
         self.ended = self.right = 0
         self._samples = samples
         self._kinds: Counter[str] = Counter()
+        self._said: dict[str, str] = {}
         self._started = time.monotonic()
         self._state = "starting the engine and the judge"
 
@@ -157,12 +171,17 @@ class Found:
             self.kernels.append(kernel)
         for turn in episode.turns:
             if turn.verdict is not None and turn.verdict.kind != "pass":
-                self._kinds[turn.verdict.category or turn.verdict.kind] += 1
+                kind = turn.verdict.category or turn.verdict.kind
+                self._kinds[kind] += 1
+                self._said.setdefault(kind, turn.verdict.feedback.strip().partition("\n")[0][:160])
 
     def failures(self) -> str:
-        """Why nothing passed, the most frequent first."""
-        kinds = ", ".join(f"{count} times {kind}" for kind, count in self._kinds.most_common(4))
-        return kinds or f"{self.ended} attempts, no kernel in any"
+        """Why nothing passed, the most frequent first, which has an example."""
+        most = self._kinds.most_common(4)
+        if not most:
+            return f"{self.ended} attempts, no kernel in any"
+        kinds = ", ".join(f"{'once' if count == 1 else f'{count} times'} {kind}" for kind, count in most)
+        return f"{kinds}; for example {self._said[most[0][0]]}"
 
     @property
     def fastest(self) -> float:
@@ -185,9 +204,16 @@ class Found:
         return f"kernelmill optimize: {state}, {lasting(time.monotonic() - self._started)}"
 
     def write(self, kernel: "Kernel") -> None:
-        from core.record import files
-
-        files.replace(self.out, kernel.source.encode("utf-8", "replace"))
+        """Into a file of its own: another call may have written to the one that was asked for since."""
+        asked, number = self.out, 1
+        while True:
+            try:
+                with self.out.open("xb") as file:
+                    file.write(kernel.source.encode("utf-8", "replace"))
+                return
+            except FileExistsError:
+                number += 1
+                self.out = asked.with_stem(f"{asked.stem}-{number}")
 
 
 async def _optimize(found: Found, args: argparse.Namespace) -> "Verdict | None":
@@ -199,8 +225,11 @@ async def _optimize(found: Found, args: argparse.Namespace) -> "Verdict | None":
     from runners.judging_again import judged_again
     from runners.playing import at_hand, key_of
 
+    async def first(pool: "JudgePool") -> None:
+        await _runs(pool, found)
+
     try:
-        async with at_hand(found.config) as playing:
+        async with at_hand(found.config, first) as playing:
             found.begin()
             for number, count in enumerate(_rounds(args.samples, found.config)):
                 await playing.evaluate(
@@ -225,6 +254,29 @@ async def _optimize(found: Found, args: argparse.Namespace) -> "Verdict | None":
         raise
 
 
+async def _runs(pool: "JudgePool", found: Found) -> None:
+    """Raises UsageError where the module itself can't be judged, whatever is written for it: told by the judge of any
+    kernel."""
+    import asyncio
+
+    from core.evaluation.judge import REFERENCE_S
+    from core.evaluation.proof import RIGHT
+    from runners.interrupts import say
+    from runners.playing import key_of
+    from runners.usage import UsageError
+
+    waits = asyncio.get_running_loop().call_later(
+        WAITS_S, say, f"kernelmill optimize: waiting for {found.task.name}'s own code: at most {REFERENCE_S:.0f} s"
+    )
+    try:
+        verdict = await pool.judge(found.task, RIGHT, key_of(found.config, found.task, RIGHT))
+    finally:
+        waits.cancel()
+    if verdict.kind in ("infra", "unsupported"):
+        said = verdict.feedback.strip().partition("\n")[0]
+        raise UsageError(f"{found.task.name} can't be judged here: {said}")
+
+
 def _rounds(samples: int, config: "RunConfig") -> list[int]:
     """How many attempts are made at once: not so many that waiting for a judge would end them, by deadlines that are
     meant for a group of a run."""
@@ -232,7 +284,7 @@ def _rounds(samples: int, config: "RunConfig") -> list[int]:
     return [min(at_once, samples - begun) for begun in range(0, samples, at_once)]
 
 
-def _tell(args: argparse.Namespace, found: Found, verdict: "Verdict", kernels: int) -> None:
+def _tell(args: argparse.Namespace, found: Found, verdict: "Verdict | None", kernels: int) -> None:
     from runners.judging_again import speed_in_words
     from runners.live import clean
 
@@ -241,8 +293,10 @@ def _tell(args: argparse.Namespace, found: Found, verdict: "Verdict", kernels: i
 
         told = {"module": str(args.module), "kernel": str(found.out), "verdict": verdict, "attempts": found.ended,
                 "right": found.right, "kernels": kernels}  # fmt: skip
-        print(msgspec.json.encode(told | ({} if verdict.kind == "pass" else {"kernel": None})).decode())
+        passed = verdict is not None and verdict.kind == "pass"
+        print(msgspec.json.encode(told | ({} if passed else {"kernel": None})).decode())
         return
+    assert verdict is not None
     words = f"{found.right} of {found.ended} attempts right, {kernels} different kernels"
     if verdict.kind == "pass":
         print(clean(f"{args.module}: {speed_in_words(verdict)}; {words}; written to {found.out}"))

@@ -6,7 +6,7 @@ async with at_hand(config) as playing:
 """
 
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -119,9 +119,11 @@ class Playing:
 
 
 @contextlib.asynccontextmanager
-async def at_hand(config: "RunConfig") -> AsyncIterator[Playing]:
+async def at_hand(
+    config: "RunConfig", first: "Callable[[JudgePool], Awaitable[None]] | None" = None
+) -> AsyncIterator[Playing]:
     """The policy in `config.model.path` and the judges, on the cards of a run's first generator and first evaluator;
-    stopped at the end, whatever comes."""
+    stopped at the end, whatever comes. `first` is done with the judges while the engine starts."""
     import asyncio
 
     from actors.cards import number_cards, take_cards
@@ -139,8 +141,14 @@ async def at_hand(config: "RunConfig") -> AsyncIterator[Playing]:
         threads=config.rollout.threads,
         vllm=config.rollout.vllm.model_dump(),
     )
+
+    async def start_judges() -> None:
+        await pool.start()
+        if first is not None:
+            await first(pool)
+
     try:
-        await asyncio.gather(pool.start(), engine.start())
+        await asyncio.gather(start_judges(), engine.start())
         yield Playing(config, engine, pool)
     finally:
         try:

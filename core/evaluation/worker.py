@@ -5,6 +5,7 @@ with a length of 4 bytes in front. First the settings arrive and `Hello` or `Ref
 answers.
 """
 
+import contextlib
 import os
 import socket
 import sys
@@ -94,11 +95,12 @@ def main(fd: int, parent: int, slot: int, proves: int) -> int:
         judge.start()
         judge.wait_ready()
     except (OSError, ZygoteError) as error:
-        connection.sendall(pack(Refused(reason=str(error))))
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            connection.sendall(pack(Refused(reason=str(error))))
         return 1
     gpu = torch.cuda.get_device_name(0) if settings.on_gpu else ""
-    connection.sendall(pack(Hello(walls=judge.walls.describe(), level=judge.walls.level, gpu=gpu)))
     try:
+        connection.sendall(pack(Hello(walls=judge.walls.describe(), level=judge.walls.level, gpu=gpu)))
         while (request := receive(Request)) is not None:
             try:
                 verdict = judge.judge(request.task, request.candidate, request.key)

@@ -10,8 +10,11 @@ call goes on from it. A row that was judged with other settings, packages or on 
 asked for, and says until then what it was judged with.
 """
 
+import contextlib
+import fcntl
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,6 +33,26 @@ MOST_CHARACTERS = 120
 """Of a folder's name."""
 State = Literal["kept", "failed", "unsupported", "unjudged"]
 _PLAIN = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)*")
+
+
+@contextlib.contextmanager
+def locked(root: Path) -> Iterator[None]:
+    """The folder, made where it is absent, is this process's own. Raises RecordError where another one writes there, or
+    where it can't be."""
+    if root.is_symlink() and not root.exists():
+        raise RecordError(f"{root} is a link to nothing: choose a new folder by --out")
+    _read(root)
+    root.mkdir(parents=True, exist_ok=True)
+    with (root / ".lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RecordError(
+                f"another `kernelmill best` writes in {root}: wait for its end, or choose another --out"
+            ) from None
+        except OSError:  # a file system without locks
+            pass
+        yield
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,9 +119,12 @@ class BestFolder:
     def stands(self, task_id: str, judged: tuple[str, ...]) -> bool:
         """Whether this task's row is of these kernels, and its files are there."""
         row = self._rows.get(task_id)
-        if row is None or (row.judged, row.judge) != (judged, self._judge) or row.state == "unjudged":
+        if row is None or row.judge != self._judge or row.state == "unjudged":
             return False
-        return row.state != "kept" or all((self.root / row.folder / name).is_file() for name in (KERNEL, VERDICT))
+        if row.judged[: len(judged)] != judged:  # more may have been judged
+            return False
+        files = (KERNEL, REFERENCE, VERDICT)
+        return row.state != "kept" or all((self.root / row.folder / name).is_file() for name in files)
 
     def keep(self, kernel: Kernel, reference: str, verdict: Verdict, judged: tuple[str, ...]) -> None:
         name = folder_name(kernel.task_id)

@@ -12,7 +12,7 @@ from core.episodes.episode import Episode, Turn
 from core.episodes.heldout_figures import HeldOut
 from core.evaluation.verdict import Verdict
 from core.record import best, best_folder, heldout
-from core.record.best_folder import BestFolder, folder_name
+from core.record.best_folder import BestFolder, folder_name, locked
 from core.record.files import RecordError
 from core.record.record import Record
 
@@ -119,9 +119,13 @@ def test_what_is_kept_stands_for_the_next_call(tmp_path):
     assert (again.row("s/a").speedup, again.row("s/a").speedup_in_run) == (1.5, 2.0)
     assert again.stands("s/a", ("k1", "k2")) and again.stands("s/b", ("k3",)) and again.stands("s/d", ("k5",))
     assert not again.stands("s/c", ("k4",)), "our own trouble is tried again"
+    assert again.stands("s/a", ("k1",)), "more were judged"
+    assert not again.stands("s/a", ("k1", "k2", "k3"))
     assert not again.stands("s/a", ("k1", "k9")) and not again.stands("s/new", ("k1",))
-    (root / "s__a" / "kernel.py").unlink()
-    assert not again.stands("s/a", ("k1", "k2")), "its files are gone"
+    for name in ("kernel.py", "reference.py", "verdict.json"):
+        (root / "s__a" / name).rename(tmp_path / name)
+        assert not again.stands("s/a", ("k1", "k2")), "its files are gone"
+        (tmp_path / name).rename(root / "s__a" / name)
 
 
 def test_another_judge_makes_rows_again_and_each_says_its_own(tmp_path):
@@ -193,3 +197,17 @@ def test_what_is_not_ours_is_left_alone(tmp_path):
     with pytest.raises(RecordError, match="kernels of the run 'other', not of 'r'"):
         BestFolder(tmp_path / "best", "r")
     assert msgspec.json.decode((tmp_path / "best" / "best.json").read_bytes())["run"] == "other"
+
+
+def test_one_call_writes_at_a_time(tmp_path):
+    """Each would write its rows over the other's."""
+    root = tmp_path / "best"
+    with locked(root):
+        with pytest.raises(RecordError, match="another `kernelmill best` writes in"), locked(root):
+            pass
+        opened(root).keep(kernel(), "", verdict(), ("k",))
+    with locked(root):
+        assert [row.task_id for row in BestFolder(root, "r").rows] == ["s/a"]
+    (tmp_path / "dangling").symlink_to(tmp_path / "nothing")
+    with pytest.raises(RecordError, match="link to nothing"), locked(tmp_path / "dangling"):
+        pass

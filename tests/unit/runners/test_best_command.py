@@ -92,8 +92,9 @@ def test_the_fastest_that_passes_again_is_kept(made, tmp_path):
     verdict = json.loads((folder / "verdict.json").read_text())
     assert verdict["kind"] == "pass" and verdict["speedup"] != 1.5
     before = (folder / "verdict.json").stat().st_mtime_ns
-    again = kernelmill("best", run, "--task", first, "--json", "judge.workers=2")
+    again = kernelmill("best", run, "--task", first, "--again", 1, "--json", "judge.workers=2")
     assert again.returncode == 0 and (folder / "verdict.json").stat().st_mtime_ns == before, "it stood"
+    assert "1 of 1 task has a kernel in" in again.stderr
     assert [row["task_id"] for row in json.loads(again.stdout)["rows"]] == sorted((first, second))
     assert not (run / "best" / second.replace("/", "__")).exists()
 

@@ -1,5 +1,6 @@
 """`kernelmill judge` says what it waits for, and for how long at most, while it waits."""
 
+import os
 import re
 
 import pytest
@@ -185,3 +186,11 @@ def test_triton_where_cuda_was_asked_for_has_no_kernel(tmp_path, capsys):
 def test_what_is_soon_there_is_not_waited_for(judged, monkeypatch):
     monkeypatch.setattr(command, "TOLD_AFTER_S", 30.0)  # soon on a machine that does much else
     assert judged()[::2] == (0, "")
+
+
+@pytest.mark.parametrize("place", ["top", "inputs", "forward"])
+def test_a_task_that_ends_its_process_is_no_pass(judged, place):
+    """The exit code is the verdict's, and 0 is a pass."""
+    before = os._exit
+    code, out, _ = judged(**{place: "__import__('os')._exit(0)"})
+    assert code == 2 and "does not run: SystemExit: 0" in out and os._exit is before
