@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from configs.importing.shell_tokens import MAX_DEPTH, ShellError, closing, skipped
+from core import parsing
 
 MAX_TEXT, MAX_WORDS = 1 << 20, 20_000
 """Characters and words that one raw word may become; A=$A$A doubles at every line."""
@@ -278,7 +279,10 @@ def _arithmetic(raw: str, line: int, variables: Variables, depth: int) -> Word:
     try:
         if not re.fullmatch(r"[\d\s+*/()-]{1,500}", text):
             raise ValueError(text)
-        value = _evaluated(ast.parse(text.replace("/", "//").strip(), mode="eval").body)
+        (statement,) = parsing.parse(text.replace("/", "//").strip()).body
+        if not isinstance(statement, ast.Expr):
+            raise ValueError(text)
+        value = _evaluated(statement.value)
     except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
         return Word(_whole(raw), line, "this arithmetic is not read")
     return Word(str(value), line, "", ", ".join(dict.fromkeys(defaults)))
