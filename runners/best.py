@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     from core.record import best, cuts, reading
     from core.record.best_folder import INDEX, BestFolder, locked
     from runners import interrupts
-    from runners.playing import check_cards, check_judge
+    from runners.playing import check_cards, check_judge_here
     from runners.preflight import check_writable
     from runners.usage import UsageError
 
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     folder = reading.run_folder(args.run_folder)
     config = load(folder / "config.json", args.overrides)
     check_cards(config)
-    check_judge(config)
+    check_judge_here(config)
     out = args.out or folder / "best"
     check_writable(out.absolute(), f"--out {out}" if args.out else str(out))
     for line in cuts.left_out(folder):

@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     """0, or 1 when no kernel passed; raises UsageError, ConfigError, TaskError or JudgeError with what to do."""
     from core.record import best
     from runners import interrupts
-    from runners.playing import check_cards, check_judge
+    from runners.playing import check_cards, check_judge_here
     from runners.preflight import check_engine, check_model, check_output
     from runners.usage import UsageError
 
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     check_model(config, str(config_path))
     check_engine(config)
     check_cards(config)
-    check_judge(config)
+    check_judge_here(config)
     found = Found(_task(args.module, config), config, args.samples, out)
     with Pulse(found.line):
         verdict = interrupts.run("optimize", _optimize(found, args), "the engine and the judge's workers")

@@ -34,7 +34,7 @@ def check_cards(config: "RunConfig") -> None:
         raise UsageError(str(error)) from None
 
 
-def check_judge(config: "RunConfig") -> None:
+def check_judge_here(config: "RunConfig") -> None:
     """Raises UsageError where the config judges on a GPU and there is none."""
     from runners.preflight import has_gpu
     from runners.usage import UsageError
