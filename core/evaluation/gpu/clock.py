@@ -205,7 +205,7 @@ class Measurement:
             if isinstance(found, Finding):
                 return found
             # Who is slow while calls are estimated has few of them in a block, and the wall is coarse for those.
-            more = self._planned(protocol, {side: self._median_ms(side) for side in self._sides})
+            more = self._planned(protocol, {side: self.median_ms(side) for side in self._sides})
             if more < 2 * self._calls:
                 return found
             self._calls = more
@@ -216,7 +216,8 @@ class Measurement:
         flush = self._clock.timed.flush_ms
         return min(timing.calls_per_block(protocol, times_ms["baseline"], times_ms["candidate"], flush), MAX_CALLS)
 
-    def _median_ms(self, side: timing.Side) -> float:
+    def median_ms(self, side: timing.Side) -> float:
+        """Of its blocks as they are read, whatever the floor."""
         return float(np.median([timing.median_ms(block) for block in self.blocks if block.side == side]))
 
     def _rounds(self, protocol: timing.Protocol, floor_ms: float) -> timing.Measured | Finding:

@@ -145,7 +145,8 @@ class Measuring:
         worth = out.split is None or result.runtime_ms > MEMORY_BOUND * self.floor.memory_ms
         if finding is None and worth and result.speedup_high > UNPAID:
             mine, eager = Side(child=candidate, out=out), Side(child=self._zygote, out=self._out)
-            look = partial(gpu_afresh.check, clock, task, mine, places, self._rng, result.runtime_ms, eager)
+            took = result.runtime_ms, measurement.median_ms("candidate")
+            look = partial(gpu_afresh.check, clock, task, mine, places, self._rng, *took, eager)
             with self._spent("lease"), lease(self.settings.device, alone=True), self._spent("afresh"):
                 finding = look()
                 if finding is not None:  # a neighbour's process that dies is dear for a moment

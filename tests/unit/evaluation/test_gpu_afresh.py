@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from core.evaluation.gpu import afresh
-from core.evaluation.gpu.clock import Clock, Side
+from core.evaluation.gpu.clock import Clock, Side, Timed
 from core.evaluation.gpu.outputs import MAX_PLACES, Outputs
 
 
@@ -44,13 +44,14 @@ class Child:
 def asked():
     held = []
 
-    def ask(machine, candidate, eager):
+    def ask(machine, candidate, eager, timed_ms=0.1):
         outs = [Outputs("cpu", [torch.zeros(64, device="meta")]) for _ in range(2)]
         held.extend(outs)
         sides = [Side(child=child, out=out) for child, out in zip((candidate, eager), outs, strict=True)]
         places = [torch.randint(0, 64, (MAX_PLACES,))]
         clock = Clock(machine, now=machine.now)
-        return afresh.check(clock, machine, sides[0], places, random.Random(0), 0.1, sides[1])
+        clock.timed = Timed(flush_ms=0.2, idle_ms=0.3)
+        return afresh.check(clock, machine, sides[0], places, random.Random(0), 0.1, timed_ms, sides[1])
 
     yield ask
     for out in held:
@@ -78,3 +79,24 @@ def test_who_remembers_is_found(asked, after_ms):
     machine = Machine(after_ms)
     finding = asked(machine, Child(machine, 0.4, known_ms=0.1), Child(machine, 0.4))
     assert finding is not None and finding.category == "tampering"
+
+
+@pytest.mark.parametrize("busy_looks", [5, 9, 20])
+def test_a_busy_machine_hides_no_memory(asked, busy_looks):
+    """Calls on known values are first made while it is busy: the odd ones, the candidate's way."""
+    machine = Machine(stalls=lambda look: 0.3 if look <= busy_looks and look % 2 else 0.0)
+    finding = asked(machine, Child(machine, 0.4, known_ms=0.1), Child(machine, 0.4))
+    assert finding is not None and finding.category == "tampering"
+
+
+def test_who_reads_below_the_floor_is_looked_at_as_it_was_read(asked):
+    machine = Machine(stalls=lambda look: 0.15 if look <= 6 and look % 2 else 0.0)
+    finding = asked(machine, Child(machine, 0.22, known_ms=0.01), Child(machine, 0.4), timed_ms=0.01)
+    assert finding is not None
+
+
+def test_one_call_that_is_dear_whatever_its_values_is_no_memory(asked):
+    """Launches of one call wait for no earlier ones."""
+    machine = Machine()
+    assert asked(machine, Child(machine, 0.5), Child(machine, 0.2)) is None
+    assert machine.looks == 2 * afresh.PLENTY
