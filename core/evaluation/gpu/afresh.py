@@ -18,7 +18,7 @@ from core.evaluation.gpu.clock import Clock, Side
 from core.evaluation.gpu.task import GpuTask
 
 LOOKS, PLENTY, MORE_LOOKS = 3, 12, 24
-"""At first; where calls on known values seem far dearer than timed ones; where those on new values seem dearer still."""
+"""At first; where calls on known values seem far dearer than timed ones; where those on new ones seem dearer still."""
 DEARER, DEARER_MS = 0.3, 0.05
 """A call on new values may take this share of a timed one, and this much, longer than one on known values."""
 
