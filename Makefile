@@ -30,7 +30,7 @@ ON_CARDS = $(shell grep -rlE 'mark\.gpu' tests --include '*.py') $(wildcard test
 lint: setup
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
-	$(PY) -m mypy --explicit-package-bases core bus $(sort $(ON_CARDS))
+	$(PY) -m mypy --explicit-package-bases core bus configs actors runners $(sort $(ON_CARDS))
 
 setup: $(VENV)/.ready
 

@@ -20,7 +20,7 @@ The bus loop runs in a thread of its own; torch runs in the main thread behind `
 import asyncio
 import shutil
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 import structlog
@@ -40,6 +40,11 @@ from core.episodes.metrics import batch_metrics
 from core.flow.chain import Chain, GroupOutcome
 from core.flow.collector import Collector, CollectorState, Group
 from core.weights.filesystem import incarnation_folder, retire, run_root, version_folder
+
+if TYPE_CHECKING:
+    from core.training.ranks import RankGroup
+    from core.training.selection import DynamicSampling
+    from core.weights.outgoing import Outgoing
 
 log = structlog.get_logger()
 COMMIT_TIMEOUT_S = 120.0
@@ -61,14 +66,14 @@ class Learner(Actor):
     def __init__(self, *args, compute: MainThreadCalls, **kwargs) -> None:
         super().__init__(*args, **kwargs)
         self._compute = compute
-        self._selection = None
-        self._ranks = None
+        self._selection: DynamicSampling | None = None
+        self._loaded: RankGroup | None = None
         self._chain = Chain()
         self._chain_seq = 0
         self._collector = self._new_collector()
         self._arrived = asyncio.Event()
         self._incarnation = 0
-        self._outgoing = None
+        self._outgoing: Outgoing | None = None
         self._retired = False
         self._adapter_blobs = AdapterBlobs(self.bus, keep=self.config.weights.keep)
         self._stages = StageTimes(self.clock)
@@ -84,7 +89,12 @@ class Learner(Actor):
     @property
     def _step(self) -> int:
         """Optimizer updates behind the weights; one update is one policy version."""
-        return self._ranks.version if self._ranks is not None else 0
+        return self._loaded.version if self._loaded is not None else 0
+
+    @property
+    def _ranks(self) -> "RankGroup":
+        assert self._loaded is not None, "a learner trains once it has taken over"
+        return self._loaded
 
     async def run(self) -> None:
         await self._take_over()
@@ -133,7 +143,7 @@ class Learner(Actor):
             named = ", ".join(c.name for c in settings.corrected)
             log.info("head = recompute", asked=settings.head, objective=settings.objective, corrections=named)
         self._selection = DynamicSampling(settings, self.config.episodes.gamma)
-        self._ranks = await self._compute.call(RankGroup, settings)
+        self._loaded = await self._compute.call(RankGroup, settings)
         self._incarnation = self._chain.incarnation + 1
         if checkpoint is not None:
             extra = await self._compute.call(self._ranks.load, checkpoint)

@@ -1,9 +1,17 @@
 """What a learner is made of, from a run's config and from a checkpoint."""
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from core.checkpoints import store
 from core.flow.collector import CollectorState
+
+if TYPE_CHECKING:
+    from configs.schema import RunConfig
+    from core.training.settings import TrainerSettings
+    from core.training.trainer import Trainer
+    from core.weights.outgoing import Outgoing
 
 
 def collector_state(extra: store.Extra) -> CollectorState:
@@ -12,7 +20,7 @@ def collector_state(extra: store.Extra) -> CollectorState:
     return msgspec.structs.replace(state, consumed=extra.consumed)
 
 
-def outgoing(config, trainer):
+def outgoing(config: "RunConfig", trainer: "Trainer") -> "Outgoing":
     """Have `trainer` hand weights over as the config says, and answer with what does it. Raises ValueError or OSError
     when this machine can't."""
     import os
@@ -21,6 +29,7 @@ def outgoing(config, trainer):
     from core.weights.outgoing import Outgoing
 
     weights = config.weights
+    assert weights.transport != "filesystem", "weights in a folder need no sender"
     if trainer.device.type != "cuda" and weights.transport != "adapter":
         raise ValueError(
             f"weights.transport = {weights.transport!r} needs a GPU, but the learner found none: set weights.transport "
@@ -34,7 +43,7 @@ def outgoing(config, trainer):
     return trainer.outgoing
 
 
-def trainer_settings(config):
+def trainer_settings(config: "RunConfig") -> "TrainerSettings":
     """The trainer's own settings from a run's config; a short run warms up over its first half at most."""
     from core.training.settings import TrainerSettings
 

@@ -33,9 +33,8 @@ async def check_parity(
     if rollout.parity_max_abs == 0:
         return None
     usual = parity.THRESHOLDS[config.model.dtype]
-    max_abs, mean_share = (
-        usual if rollout.parity_max_abs is None else (rollout.parity_max_abs, rollout.parity_mean_share)
-    )
+    own = rollout.parity_max_abs, rollout.parity_mean_share
+    max_abs, mean_share = usual if own[0] is None or own[1] is None else (own[0], own[1])  # both or none
     prompts = await asyncio.to_thread(_prompts, config, chat, lanes.context_tokens)
     deadline = clock.monotonic() + config.weights.apply_timeout_s
     missing = ""

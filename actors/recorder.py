@@ -31,7 +31,7 @@ class Recorder(Actor):
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
-        self._record: Record | None = None
+        self._opened: Record | None = None
         self._writing = asyncio.Lock()
         self._trackers: list[Tracker] = []
         self._last_beats: dict[str, Beat] = {}
@@ -39,8 +39,13 @@ class Recorder(Actor):
         self._last_metrics: dict[str, float] = {}
 
     async def run(self) -> None:
-        with await asyncio.to_thread(Record, self.folder.root) as self._record:
+        with await asyncio.to_thread(Record, self.folder.root) as self._opened:
             await self._keep()
+
+    @property
+    def _record(self) -> Record:
+        assert self._opened is not None, "a recorder writes once it has its record"
+        return self._opened
 
     async def _keep(self) -> None:
         # In a thread: wandb takes seconds to import and begin, and more while all the others start beside it.
@@ -143,4 +148,4 @@ class Recorder(Actor):
                     await asyncio.to_thread(self._record.append_metrics, rows)
 
     def gauges(self) -> dict[str, float]:
-        return {"archived_episodes": float(self._record.position(EPISODES) if self._record else 0)}
+        return {"archived_episodes": float(self._opened.position(EPISODES) if self._opened else 0)}

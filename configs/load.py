@@ -121,8 +121,9 @@ def _shipped(path: Path, values: dict[str, Any]) -> None:
     """The recipes that come with the code, and the configs of runs of theirs, name their policy as it is seen from the
     code's folder; from elsewhere, or extended by a recipe elsewhere, it is found there too."""
     model = values.get("model")
-    named = model.get("path") if isinstance(model, dict) else None
-    if isinstance(named, str) and (path.resolve().parent == _HERE or path.suffix == ".json"):
+    if not isinstance(model, dict) or not isinstance(named := model.get("path"), str):
+        return
+    if path.resolve().parent == _HERE or path.suffix == ".json":
         model["path"] = shipped_policy(named)
 
 

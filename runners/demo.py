@@ -10,7 +10,10 @@ import argparse
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from core.record.heldout import HeldOut
 
 RECIPE = Path(__file__).parents[1] / "configs" / "demo.toml"
 
@@ -81,7 +84,6 @@ def _evaluate(folder: Any, model: str, out: Path, version: int = 0) -> None:
     import subprocess
 
     from bus.server import die_with_parent
-    from core.record.heldout import load
     from runners import interrupts
 
     words = ["-m", "runners.cli", "evaluate", "--config", str(folder.config), "--model", model, "--out", str(out)]
@@ -103,9 +105,18 @@ def _evaluate(folder: Any, model: str, out: Path, version: int = 0) -> None:
         print("kernelmill demo: interrupted", file=sys.stderr)
     if code:
         raise SystemExit(interrupts.INTERRUPTED if code < 0 else code)
-    figures = load(out).figures
+    figures = _held_out(out).figures
     names = {"correct at turn 1": "correct/by_turn_1", "by turn 2": "correct/by_turn_2", "reward": "reward/mean"}
     print(", ".join(f"{words} {figures[name]:.3f}" for words, name in names.items() if name in figures), flush=True)
+
+
+def _held_out(path: Path) -> "HeldOut":
+    from core.record import heldout
+
+    found = heldout.load(path)
+    if found is None:
+        raise heldout.RecordError(f"{path} was written and is gone: leave a demo's folder where it is until its end")
+    return found
 
 
 def _export(folder: Any, out: Path, step: int) -> None:
@@ -121,8 +132,7 @@ def summary(folder: Any, config: Any, wall_s: float) -> dict[str, Any]:
     from core.record import heldout, reading
     from runners.report.data import first_and_last
 
-    before = heldout.load(folder.root / heldout.BEFORE)
-    after = heldout.load(folder.root / heldout.AFTER)
+    before, after = _held_out(folder.root / heldout.BEFORE), _held_out(folder.root / heldout.AFTER)
     ledger = reading.ledger(folder.root)
     steps = [step for step in reading.surviving_steps(reading.steps(folder.root)) if step.kind == "step"]
     facts = list(reading.facts(folder.root))
@@ -144,7 +154,7 @@ def summary(folder: Any, config: Any, wall_s: float) -> dict[str, Any]:
         "ledger_episodes": ledger.episodes.line(),
         "episodes_per_s": round(ledger.episodes.trained / train_s, 2),
         "versions_published": sum(fact.kind == "weights_published" for fact in facts),
-        "staleness_max": max(step.metrics["staleness/max"] for step in steps),
+        "staleness_max": max(step.metrics["staleness/max"] or 0.0 for step in steps),
         "seed": config.run.seed,
     }
 

@@ -143,8 +143,8 @@ def _chain_line(row: dict[str, Any]) -> str:
     if row["kind"] == "rejected":
         reasons = sorted({reason for group in row.get("groups") or () for _, reason in group.get("rejected") or ()})
         count = len(row.get("groups") or ())
-        groups = "1 group" if count == 1 else f"{count} groups"
-        return f"rejected {groups} after step {row['step']}: {', '.join(reasons)}"
+        what = "1 group" if count == 1 else f"{count} groups"
+        return f"rejected {what} after step {row['step']}: {', '.join(reasons)}"
     if row["kind"] == "finished":
         return f"finished at step {row['step']}"
     metrics = row.get("metrics") or {}

@@ -143,7 +143,8 @@ def _stays() -> Iterator[None]:
     def ends(code: int) -> NoReturn:
         raise SystemExit(code)
 
-    before, os._exit = os._exit, ends
+    before = os._exit
+    os._exit = ends  # type: ignore[assignment]
     try:
         yield
     finally:

@@ -2,7 +2,7 @@
 
 import argparse
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from runners.usage import UsageError
 
@@ -48,9 +48,11 @@ def settings(args: argparse.Namespace, profile: str = "cpu") -> "JudgeSettings":
     from core.evaluation.settings import JudgeSettings
 
     asked = {"gpu_profile": args.gpu_profile, "gpu_wall_s": args.gpu_wall}
-    of_gpu = {name: value for name, value in asked.items() if value is not None}
+    of_gpu: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     if of_gpu and not args.gpu:
         raise UsageError(f"{_OPTIONS[next(iter(of_gpu))]} is of the GPU tier: add --gpu, or leave it out")
+    if args.gpu:
+        of_gpu |= {"device_class": "gpu", "speed": "measured"}
     try:
         return JudgeSettings(
             profile=profile,  # type: ignore[arg-type]
@@ -58,7 +60,6 @@ def settings(args: argparse.Namespace, profile: str = "cpu") -> "JudgeSettings":
             target=args.target,
             wall_s=args.wall,
             isolation=args.isolation,
-            **({"device_class": "gpu", "speed": "measured"} if args.gpu else {}),
             **of_gpu,
         )
     except ValueError as error:

@@ -36,9 +36,12 @@ async def supervise(config: Any, note: str) -> int:
         feed({"type": "note", "text": STOPPING})
         interrupted.set()
 
+    def stop_soon() -> None:
+        loop.call_soon_threadsafe(stop)
+
     trouble = Troubles(feed).take
     # Signals are the process's, not the loop's: one that is busy would let the second Ctrl-C wait.
-    signals = interrupts.stop_or_end("up", lambda: loop.call_soon_threadsafe(stop))
+    signals = interrupts.stop_or_end("up", stop_soon)
     with view, told_to(partial(trouble, "supervisor")), signals:
 
         def on_line(actor: str, event: dict[str, Any]) -> None:

@@ -144,7 +144,7 @@ def _throughput(
                 if key in before and (span := before[key].span_to(now, silent_s)) is not None:
                     spans[gauge].append(span)
                 before[key] = now
-    out = {}
+    out: dict[str, tuple[list[float], list[float | None]]] = {}
     for gauge, found in spans.items():
         lived = closed_up(found)
         start, end = lived[0].begin, max(span.end for span in lived)

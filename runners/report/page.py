@@ -106,7 +106,7 @@ def _held_out(data: ReportData) -> str:
         ("speedup/geomean", "speedup of correct kernels, geometric mean"),
         ("turns/mean", "turns"),
     ]
-    body = []
+    body: list[list[str | tuple[str, str]]] = []
     for name, what in rows:
         b, a = (side.figures.get(name) if side else None for side in (before, after))
         if b is None and a is None:
