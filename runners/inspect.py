@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from bus import facts
 from runners.usage import not_negative
 
 POLL_S = 0.5
@@ -26,7 +27,13 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     tail.add_argument(
         "-n", "--lines", type=not_negative, default=20, help="lines of the past to begin with (default 20)"
     )
-    tail.add_argument("--kind", action="append", help="only facts of this kind, or `step`; may be given several times")
+    tail.add_argument(
+        "--kind",
+        action="append",
+        choices=("step", *facts.ALL),
+        metavar="KIND",
+        help=f"only `step`, or facts of this kind; may be given several times: {', '.join(facts.ALL)}",
+    )
     tail.add_argument("--no-follow", action="store_true", help="stop after what is there")
     tail.set_defaults(run=run_tail)
     top = subparsers.add_parser("top", help="show a run's live picture in this terminal")

@@ -93,7 +93,8 @@ class _Reader:
         elif name == ":":
             self._defaults(raw, condition)
         elif name in ("source", ".") and len(words) > 1:
-            self._script.sourced.append(words[1])
+            known = raw[1].kind != "word" or not words[1].unknown
+            self._script.sourced.append(words[1] if known else replace(words[1], text=raw[1].text.strip('"')))
         elif name == "eval":
             self._inside(" ".join(word.text for word in words[1:]), words[0].line)
         elif name.rpartition("/")[2] in ("bash", "sh") and (code := _code(words)) is not None:

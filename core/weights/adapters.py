@@ -18,11 +18,10 @@ from typing import NamedTuple
 import msgspec
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from core.weights.received import Received
-from core.weights.shards import iterate_tensors
+from core.weights.shards import iterate_tensors, save
 
 _ROWS = 4096
 _A, _B = ".lora_A", ".lora_B"
@@ -76,7 +75,7 @@ def write(path: str | Path, version: int, parts: Sequence[Part], names: Sequence
     tensors = {part.name + _A: part.a.detach().float().cpu().contiguous() for part in parts}
     tensors |= {part.name + _B: part.b.detach().float().cpu().contiguous() for part in parts}
     aside = path.with_suffix(".new")
-    save_file(tensors, aside, metadata={"format": "pt", "layout": msgspec.json.encode(layout).decode()})
+    save(tensors, aside, {"format": "pt", "layout": msgspec.json.encode(layout).decode()})
     os.replace(aside, path)
     return path
 

@@ -6,7 +6,7 @@ Files are named as Hugging Face names them, so that a folder with a config besid
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from safetensors import safe_open
@@ -14,6 +14,15 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 MAX_SHARD_BYTES = 4 * 2**30
+
+
+def save(tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str]) -> None:
+    """One safetensors file, readable by whom any file made there is: safetensors itself lets its owner alone read it,
+    and policies are served, and their weights read, by others."""
+    with path.open("wb") as plain:
+        mode = os.fstat(plain.fileno()).st_mode & 0o777
+    save_file(dict(tensors), path, metadata=dict(metadata))
+    path.chmod(mode)
 
 
 def write_tensors(
@@ -26,7 +35,7 @@ def write_tensors(
 
     def flush() -> None:
         nonlocal held, size
-        save_file(held, folder / f"{stem}-part{len(parts) + 1}", metadata={"format": "pt"})
+        save(held, folder / f"{stem}-part{len(parts) + 1}", {"format": "pt"})
         parts.append(list(held))
         held, size = {}, 0
 

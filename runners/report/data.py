@@ -6,7 +6,9 @@ worked out from the archived episodes, by the same definitions.
 
 import math
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +58,8 @@ class ReportData:
     started_at: float | None = None
     ended_at: float | None = None
     """Of the last record, seconds since the epoch."""
+    paused_s: float = 0.0
+    """Of the time between, in which nobody wrote: the run was stopped, and taken up again."""
     rollbacks: list[tuple[int, str]] = field(default_factory=list)
     """(step, what happened)"""
     settings: list[tuple[int, str]] = field(default_factory=list)
@@ -112,7 +116,10 @@ def gather(folder: Path) -> ReportData:
     data.started_at, data.ended_at = (min(ats), max(ats)) if ats else (None, None)
     data.rollbacks = _rollbacks(chain)
     dead_after_s = config.get("bus", {}).get("dead_after_s", Bus().dead_after_s)
-    data.throughput = _throughput(folder, data.started_at, dead_after_s + 2 * METRICS_EVERY_S)
+    silent_s, gauges = dead_after_s + 2 * METRICS_EVERY_S, list(reading.metrics(folder))
+    written = [float(at) for row in gauges if isinstance(at := row.get("at"), int | float)]
+    data.paused_s = _paused_s([*ats, *written], silent_s) if written else 0.0
+    data.throughput = _throughput(gauges, data.started_at, silent_s)
     firsts_lasts = _archive(folder, data, steps)
     _choose_pairs(data, firsts_lasts)
     return data
@@ -129,14 +136,19 @@ def _rollbacks(chain: list[reading.StepRow]) -> list[tuple[int, str]]:
     return found
 
 
+def _paused_s(ats: Iterable[float], silent_s: float) -> float:
+    """Between times at which something was written; whoever runs writes its gauges more often than every `silent_s`."""
+    return sum(later - earlier for earlier, later in pairwise(sorted(ats)) if later - earlier > silent_s)
+
+
 def _throughput(
-    folder: Path, started_at: float | None, silent_s: float
+    rows: Iterable[Mapping[str, Any]], started_at: float | None, silent_s: float
 ) -> dict[str, tuple[list[float], list[float | None]]]:
     """Counters of all actors as rates, in slices of the time in which somebody counted. What an actor did between two
     readings is spread evenly over the time between them."""
     spans: dict[str, list[Span]] = defaultdict(list)
     before: dict[tuple[str, str], Reading] = {}
-    for row in reading.metrics(folder):
+    for row in rows:
         for gauge in ("tokens_total", "verdicts_total"):
             total, at, key = row.get(gauge), row.get("at"), (str(row.get("actor")), gauge)
             if isinstance(total, int | float) and isinstance(at, int | float):

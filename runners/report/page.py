@@ -59,7 +59,8 @@ def _head(data: ReportData) -> str:
         parts.append(f"{data.ledger.step} steps")
     if data.started_at is not None and data.ended_at is not None:
         parts.insert(0, time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(data.started_at)))
-        parts.append(duration(data.ended_at - data.started_at))
+        paused = f", stopped for {duration(data.paused_s)} between" if data.paused_s else ""
+        parts.append(duration(data.ended_at - data.started_at - data.paused_s) + paused)
     model = data.config.get("model", {}).get("path")
     if model:
         parts.append(str(model))

@@ -126,6 +126,12 @@ def test_sourced_files_are_named():
     assert shell.read("source models/a.sh\n. b.sh\n").sourced == [Word("models/a.sh", 1), Word("b.sh", 2)]
 
 
+@pytest.mark.parametrize("named", ['$(dirname "${BASH_SOURCE[0]}")/../a.sh', "${NOPE}/a b.sh"])
+def test_a_sourced_file_that_only_a_shell_finds_is_named_as_it_is_written(named):
+    (word,) = shell.read(f'source "{named}"\n').sourced
+    assert word.text == named and word.unknown
+
+
 @pytest.mark.parametrize(
     ("script", "said"),
     [

@@ -1,17 +1,18 @@
 """`kernelmill tail` and `top`: a run read from its folder, while it grows."""
 
-import argparse
 import json
 from pathlib import Path
 
 import pytest
 import scene
 
+from bus import facts
 from configs.schema import RunConfig
 from core.record.record import METRICS_EVERY_S, Record
 from runners import inspect
 from runners.inspect import Follower, error_of, events_of, line_of
 from runners.live_state import ActorState, LiveState
+from runners.usage import Parser
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +21,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def call(*argv: str) -> int:
-    parser = argparse.ArgumentParser()
+    parser = Parser(prog="kernelmill")
     inspect.add_parser(parser.add_subparsers())
     args = parser.parse_args(argv)
     return args.run(args)
@@ -45,6 +46,14 @@ def test_tail_picks_kinds_and_counts(folder: Path, capsys: pytest.CaptureFixture
     assert capsys.readouterr().out == ""
     assert call("tail", str(folder / "nowhere")) == 2
     assert "kernelmill tail: " in capsys.readouterr().err
+
+
+def test_tail_knows_its_kinds(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for kind in ("step", *facts.ALL):
+        assert call("tail", str(folder), "--kind", kind, "--no-follow") == 0
+    with pytest.raises(SystemExit, match="2"):
+        call("tail", str(folder), "--kind", "admited", "--no-follow")
+    assert "did you mean admitted?" in capsys.readouterr().err
 
 
 def test_a_hostile_fact_stays_on_its_line() -> None:

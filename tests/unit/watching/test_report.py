@@ -161,6 +161,23 @@ def test_without_held_out_files_the_archive_gives_the_kernels(tmp_path: Path) ->
     assert "No held-out evaluation was made" in told and "triton.jit" in told.replace(" ", "")
 
 
+def test_the_time_in_which_a_run_was_stopped_is_no_time_of_its(tmp_path: Path) -> None:
+    def beats(first: float, last: float) -> list[dict[str, object]]:
+        return [{"at": first + 5.0 * n, "actor": "learner-1"} for n in range(int((last - first) / 5) + 1)]
+
+    joined = scene.Fact(run_id="r", kind="joined", actor="learner-1", at=1000.0)
+    with Record(tmp_path / "r") as record:
+        record.append_facts([joined, scene.Fact(run_id="r", kind="left", actor="learner-1", at=8260.0)])
+        record.append_metrics([*beats(1000.0, 1090.0), *beats(8200.0, 8260.0)])
+    data = gather(tmp_path / "r")
+    assert data.paused_s == 8200.0 - 1090.0
+    told = " ".join(Page(build_report(tmp_path / "r").read_text()).text)
+    assert "2 min 30 s, stopped for 1 h 58 min between" in told
+    with Record(tmp_path / "bare") as record:  # without gauges nobody knows
+        record.append_facts([joined, scene.Fact(run_id="r", kind="left", actor="learner-1", at=8260.0)])
+    assert gather(tmp_path / "bare").paused_s == 0.0
+
+
 def test_a_run_that_made_no_step_has_a_report_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Record(tmp_path / "demo") as record:
         record.append_facts([scene.Fact(run_id="r", kind="joined", actor="learner-1", at=5.0)])

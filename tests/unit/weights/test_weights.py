@@ -1,10 +1,12 @@
 """Fingerprints notice what loading can get wrong; the folder transport shows whole versions only."""
 
+import os
+
 import pytest
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from core.weights import filesystem
+from core.weights import adapters, filesystem
 from core.weights.fingerprint import PROBES, Fingerprint, fingerprint, probes
 from core.weights.shards import read_tensors, write_tensors
 
@@ -65,6 +67,18 @@ def test_shards_hold_everything_under_their_size(tmp_path):
                      "model-00003-of-00003.safetensors", "model.safetensors.index.json"]  # fmt: skip
     back = read_tensors(tmp_path)
     assert all(torch.equal(back[name], tensor) for name, tensor in tensors().items()) and len(back) == 3
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o027, 0o077])
+def test_who_may_read_a_file_made_here_may_read_weights(tmp_path, mask):
+    before = os.umask(mask)
+    try:
+        write_tensors(tmp_path, tensors().items(), max_shard_bytes=2000)
+        adapters.write(tmp_path / "v1.adapter", 1, [], ["a"], torch.bfloat16)
+    finally:
+        os.umask(before)
+    modes = {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    assert modes == {0o666 & ~mask}
 
 
 def test_publish_read_and_retention(tmp_path):
