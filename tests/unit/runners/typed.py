@@ -17,12 +17,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 
 
-def kernelmill(*words, cwd=ROOT):
-    """As subprocess.run answers; the environment is the caller's. Fails where a process of the call outlives it."""
+def kernelmill(*words, cwd=ROOT, absent=()):
+    """As subprocess.run answers; the environment is the caller's. Fails where a process of the call outlives it.
+    `absent`: modules that its Python has not."""
     words = [str(word) for word in words]
     with tempfile.TemporaryDirectory() as folder:
         streams = [f"{folder}/out", f"{folder}/err"]
         order = {"words": words, "cwd": str(cwd), "streams": streams, "environment": dict(os.environ)}
+        order["absent"] = list(absent)
         origin = _origin()
         origin.stdin.write(json.dumps(order) + "\n")
         origin.stdin.flush()

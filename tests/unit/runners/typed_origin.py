@@ -45,6 +45,7 @@ def main():
 def call(order):
     os.setpgid(0, 0)
     os.chdir(order["cwd"])
+    sys.modules.update(dict.fromkeys(order["absent"]))
     os.environ.clear()
     os.environ.update(order["environment"])
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

@@ -1,6 +1,7 @@
 """Adapters: they alone are trained, the policy is published with them added in, and it is its own reference."""
 
 import importlib.util
+import sys
 
 import pytest
 import torch
@@ -75,13 +76,13 @@ def test_targets_that_the_policy_has_not(policy_folder):
         Trainer(lora(policy_folder, lora_targets=("q_proj", "w1")))
 
 
-@pytest.mark.skipif(importlib.util.find_spec("peft") is not None, reason="peft is here")
-def test_without_peft_one_line_says_so(policy_folder):
+def test_without_peft_one_line_says_so(policy_folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(AdapterError, match="needs peft, which is not installed"):
         Trainer(lora(policy_folder))
 
 
-@pytest.mark.skipif(importlib.util.find_spec("bitsandbytes") is not None, reason="bitsandbytes is here")
-def test_without_bitsandbytes_one_line_says_so(policy_folder):
+def test_without_bitsandbytes_one_line_says_so(policy_folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "bitsandbytes", None)
     with pytest.raises(AdapterError, match="needs bitsandbytes, which is not installed"):
         Trainer(lora(policy_folder, quantize="nf4"))

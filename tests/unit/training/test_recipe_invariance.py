@@ -1,5 +1,6 @@
 """What must not change the step of any recipe: cuts into micro-batches, order, filling, the number of ranks."""
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -14,9 +15,12 @@ from core.training.trainer import Trainer
 from tests.unit.training import dense
 from tests.unit.training.rank_worker import step
 from tests.unit.training.recipes import batch, settings_of, shift
+from tests.unit.training.test_adapters import needs_peft
 
 SAME = ("loss", "policy_loss", "kl", "entropy", "clip_share", "masked_share", "tis_mean", "ess", "grad_norm", "samples",
         "tokens", "value_loss", "value_grad_norm", "lag/1/ratio_mean", "lag/2/kl_k3")  # fmt: skip
+ADAPTERS = "GRPO, adapters alone"
+NAMES = [*dense.RECIPES, pytest.param(ADAPTERS, marks=needs_peft)]
 
 
 def run(settings, samples):
@@ -39,13 +43,16 @@ def same(one, other):
 def whole(policy_folder, tmp_path_factory):
     """{name: (settings, a step in one row)}"""
     out = {}
-    for name in dense.RECIPES:
-        settings = settings_of(name, policy_folder, tmp_path_factory.mktemp("whole"))
+    fields = {name: {} for name in dense.RECIPES}
+    if importlib.util.find_spec("peft"):
+        fields[ADAPTERS] = {"lora_rank": 4, "lora_alpha": 8.0, "kl_coef": 0.1}
+    for name, more in fields.items():
+        settings = settings_of(name.partition(",")[0], policy_folder, tmp_path_factory.mktemp("whole"), **more)
         out[name] = (settings, run(settings, batch(settings.credit)))
     return out
 
 
-@pytest.mark.parametrize("name", dense.RECIPES)
+@pytest.mark.parametrize("name", NAMES)
 def test_cuts_order_and_filling_change_nothing(whole, name):
     settings, want = whole[name]
     samples = batch(settings.credit)
@@ -79,7 +86,7 @@ def two_ranks(whole, tmp_path_factory):
     return torch.load(folder / "answers.pt", weights_only=False)
 
 
-@pytest.mark.parametrize("name", dense.RECIPES)
+@pytest.mark.parametrize("name", NAMES)
 def test_two_ranks_equal_one(whole, two_ranks, name):
     assert two_ranks[name][0]["micro_batches"] >= 1
     same(whole[name][1], two_ranks[name])
