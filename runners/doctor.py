@@ -55,19 +55,25 @@ def run(args: argparse.Namespace) -> int:
             print(f"{mark} {finding.what:<12} {finding.found}")
             if finding.ok is False:
                 failed += 1
-                print(f"     {'':<12} -> {finding.advice}")
+                if finding.advice:
+                    print(f"     {'':<12} -> {finding.advice}")
     print("everything is there" if not failed else f"{failed} to mend")
     return 1 if failed else 0
 
 
 def _guarded(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
-    from runners.cli import is_users_fault
-
     try:
         yield from check()
     except Exception as error:  # a check that breaks is a finding, not the end of the other checks
-        told = str(error) if is_users_fault(error) else f"{type(error).__name__}: {error}"
-        yield Finding(False, _name(check), told, "mend what the message names")
+        yield _broken(_name(check), error)
+
+
+def _broken(what: str, error: Exception) -> Finding:
+    from runners.cli import is_users_fault
+
+    if is_users_fault(error):  # its message says what to do
+        return Finding(False, what, str(error))
+    return Finding(False, what, f"{type(error).__name__}: {error}", "mend what the message names")
 
 
 def _name(check: Callable[[], Iterator[Finding]]) -> str:
@@ -102,7 +108,7 @@ def packages() -> Iterator[Finding]:
             yield Finding(False, name, got, f"pip install '{name}{range_of(name)}', or `make setup`")
         elif name == "nats-py":
             yield Finding(True, name, version)
-    for name in ("peft", "datasets"):
+    for name in ("peft", "bitsandbytes", "datasets"):
         yield Finding(None, name, _version(name) or "not installed")
 
 
@@ -164,6 +170,9 @@ def gpus() -> Iterator[Finding]:
     if not torch.cuda.is_available():
         yield Finding(None, "gpu", "none: the CPU tier judges, speeds are modelled")
         return
+    from core.evaluation.gpu.baseline import driver_version
+
+    yield Finding(True, "driver", f"{driver_version() or 'version unknown'}, PyTorch for CUDA {torch.version.cuda}")
     for i in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(i)
         yield Finding(True, f"gpu {i}", f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB")
@@ -253,12 +262,22 @@ def engine(config: Any, path: str) -> Iterator[Finding]:
 def recipe(path: str) -> Iterator[Finding]:
     """Its rows follow from one reading: what is wrong with the file itself is told once."""
     from configs.load import load
-    from runners.preflight import check_rest, tasks_of
+    from runners.preflight import parts, tasks_of
 
     config = load(path)
     yield from engine(config, path)
-    check_rest(config, path)
-    yield Finding(True, "model", config.model.path)
-    train, heldout = tasks_of(config, "train"), tasks_of(config, "heldout")
-    yield Finding(True, "tasks", f"{len(train)} to train on, {len(heldout)} held out")
-    yield Finding(True, "recipe", f"{path}: run {config.run.name!r}, {config.run.steps} steps")
+    whole = True
+    for name, part in parts(config, path).items():
+        try:
+            part()
+        except Exception as error:  # what is wrong with one is not the end of the others
+            whole = False
+            yield _broken(name, error)
+            continue
+        if name == "model":
+            yield Finding(True, "model", config.model.path)
+        elif name == "tasks":
+            train, heldout = tasks_of(config, "train"), tasks_of(config, "heldout")
+            yield Finding(True, "tasks", f"{len(train)} to train on, {len(heldout)} held out")
+    if whole:
+        yield Finding(True, "recipe", f"{path}: run {config.run.name!r}, {config.run.steps} steps")

@@ -10,6 +10,8 @@ from core import plain_files
 from runners.usage import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from core.tasks.rows import Refused
     from core.tasks.task import Task
 
@@ -23,12 +25,24 @@ def check(config: RunConfig, config_path: str) -> None:
 
 def check_rest(config: RunConfig, config_path: str) -> None:
     """The same without the engine."""
-    check_model(config, config_path)
-    check_tasks(config)
-    check_weights(config)
-    check_judge(config)
-    check_learner(config)
-    check_cards(config)
+    for part in parts(config, config_path).values():
+        part()
+
+
+def parts(config: RunConfig, config_path: str) -> "dict[str, Callable[[], None]]":
+    """By what each is about; each raises as `check`, whatever is wrong with the others."""
+    return {
+        "model": lambda: check_model(config, config_path),
+        "tasks": lambda: check_tasks(config),
+        "weights": lambda: check_weights(config),
+        "judge": lambda: check_judge(config),
+        "learner": lambda: check_learner(config),
+        "cards": lambda: check_cards(config),
+        "bus": lambda: check_bus(config),
+    }
+
+
+def check_bus(config: RunConfig) -> None:
     if config.bus.url:
         from bus.address import check_url
 

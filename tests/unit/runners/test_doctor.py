@@ -1,6 +1,7 @@
 """What the doctor says about the engine of a recipe."""
 
 import importlib.util
+import sys
 
 import pytest
 
@@ -8,6 +9,7 @@ from configs.load import load
 from core.evaluation import import_path
 from runners import doctor, packages
 from runners.cli import main
+from tests.unit.runners.typed import ROOT
 
 without_vllm = pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vllm is installed here")
 
@@ -65,6 +67,20 @@ def test_what_is_wrong_with_a_recipe_is_told_once(tmp_path, monkeypatch, capsys,
     assert main(["doctor", "--config", str(path)]) == 1
     told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("FAIL")]
     assert len(told) == 1 and told[0].startswith("FAIL recipe ") and str(path) in told[0] and "Error" not in told[0]
+
+
+def test_all_that_is_wrong_with_a_recipe_is_told_at_once(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        f'extends = "{ROOT}/configs/demo.toml"\n[model]\npath = "./nowhere"\n[learner]\nlora_rank = 4\n'
+        '[tasks]\ntrain = [{kind = "starter", levels = [9]}]\n'
+    )
+    for name in ("gpu_judge", "judge_packages", "packages", "sandbox"):
+        monkeypatch.setattr(doctor, name, lambda: iter(()))
+    monkeypatch.setitem(sys.modules, "peft", None)
+    assert main(["doctor", "--config", str(path)]) == 1
+    told = [line.split()[1] for line in capsys.readouterr().out.splitlines() if line.startswith("FAIL")]
+    assert told == ["model", "tasks", "learner"]
 
 
 def test_versions_outside_of_what_the_project_asks_for_are_failures(monkeypatch):
