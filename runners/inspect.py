@@ -136,6 +136,7 @@ def line_of(row: dict[str, Any]) -> str:
 
 
 def _chain_line(row: dict[str, Any]) -> str:
+    from core.flow.stages import short
     from runners.live import turns_text
 
     if row["kind"] == "incarnation":
@@ -156,6 +157,8 @@ def _chain_line(row: dict[str, Any]) -> str:
         parts.append(by_turn)
     if metrics.get("staleness/max") is not None:
         parts.append(f"staleness up to {metrics['staleness/max']:.0f}")
+    if limit := short(metrics):
+        parts.append(limit)
     trained, rejected = (sum(len(group.get(name) or ()) for group in groups) for name in ("trained", "rejected"))
     parts.append(f"{trained} trained, {rejected} rejected")
     return "  ".join(parts)
