@@ -10,7 +10,7 @@ from configs import splits
 from configs.cards import problem
 from configs.schema import RunConfig
 from core.flow import stages
-from core.flow.plan import Assumed, Measured, Prediction, Split, reached
+from core.flow.plan import Assumed, Measured, Prediction, Split, core_s, reached
 
 WORTH = 1.03
 """A split that is less faster than the run's own is not advised."""
@@ -120,7 +120,8 @@ def _assumed(advice: Advice) -> list[str]:
         if shared or (advice.ran.judge.device_class != "cpu" and not own.judge_cards):
             lines.append("stages that shared a card in the run take as long on cards of their own; less is likely")
     elif assumed.cores:
-        lines.append(f"all processes share {assumed.cores:g} cores (--cores), and a busy one takes a whole core")
+        an_episode = f"an episode takes {core_s(m, assumed.cores):.2f} s of one"
+        lines.append(f"all processes share {assumed.cores:g} cores that nobody else uses (--cores); {an_episode}")
     return [("assumed    " if n == 0 else "           ") + line for n, line in enumerate(lines)]
 
 

@@ -133,6 +133,7 @@ METRICS: tuple[Metric, ...] = (
            "change between tasks"),
     Metric("loop_lag_ms", "ms", GAUGE, "every actor: how late its event loop ran, at worst, since the last beat"),
     Metric("rss_mb", "MB", GAUGE, "every actor: resident memory"),
+    Metric("cpu_s", "s", GAUGE, "every actor: core time of its process, without those that it started"),
     Metric("refused_messages", "messages", GAUGE, "every actor: messages that it could not read"),
     Metric("leaving", "0 or 1", GAUGE, "every actor: 1 in its last beat"),
     Metric(

@@ -63,6 +63,8 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     """From a step's end until its weights were announced."""
     busy: Mapping[str, float] = {}
     """Share of the time, of each stage."""
+    core_s: float | None = None
+    """Time of a core that all processes had, per episode."""
     peak_gib: float | None = None
     """On a rank's card."""
     state_gib: float | None = None
@@ -122,7 +124,7 @@ def bounds(measured: Measured, split: Split, assumed: Assumed) -> dict[str, floa
     open_episodes = assumed.open_episodes or float(measured.open_episodes)
     found["staleness"] = _closed(open_episodes, found["generation"], alone_s, elsewhere_s)
     if assumed.cores:
-        found["cores"] = assumed.cores / _core_s(measured, assumed.cores)
+        found["cores"] = assumed.cores / core_s(measured, assumed.cores)
     return found
 
 
@@ -136,9 +138,11 @@ def _closed(open_episodes: float, capacity: float, alone_s: float, elsewhere_s: 
     return 2 * open_episodes / (b + math.sqrt(b * b - 4 * a * open_episodes))
 
 
-def _core_s(measured: Measured, cores: float) -> float:
-    """Seconds of a core that an episode takes. Processes that share too few cores are busy for longer than they
-    compute: all together they can't have had more than there was."""
+def core_s(measured: Measured, cores: float) -> float:
+    """Seconds of a core that an episode takes. Where they were not counted: those in which processes were busy. They
+    are busy for longer than they compute where they share too few cores, but can't have had more than there was."""
+    if measured.core_s is not None:
+        return measured.core_s
     busy_s = measured.generation_s + (measured.judging_s or 0.0) + measured.learner_s / measured.episodes_per_step
     return min(busy_s, cores / measured.episodes_per_s)
 

@@ -100,9 +100,9 @@ class Stretch(NamedTuple):
 
 
 COUNTERS = {
-    "generator": ("busy_s", "sequence_s", "awaited_s", "tokens_total", "episodes"),
+    "generator": ("busy_s", "sequence_s", "awaited_s", "tokens_total", "episodes", "cpu_s"),
     "evaluator": ("busy_s", "lease_s", "judged"),
-    "learner": (),
+    "learner": ("cpu_s",),
 }
 
 

@@ -51,6 +51,7 @@ def measured(run: str | Path, config: Mapping[str, Any], judge_cards: int = 0) -
     alone = _alone(stretches, begin, end)
     tokens = generators.gains["tokens_total"] / ended
     judged = evaluators.gains.get("judged", 0.0) if evaluators.seconds >= KNOWN * (end - begin) else 0.0
+    judging_s = evaluators.gains["busy_s"] / ended if judged else None
     leases = evaluators.gains.get("lease_s", 0.0) if judge_cards else 0.0
     return Measured(
         first_step=steps[0].step,
@@ -66,7 +67,7 @@ def measured(run: str | Path, config: Mapping[str, Any], judge_cards: int = 0) -
         alone_s=alone[0] * tokens if alone else None,
         beside_s=alone[1] * tokens if alone else None,
         workers=_over(evaluators.gains.get("room"), evaluators.seconds) or 0.0,
-        judging_s=evaluators.gains["busy_s"] / ended if judged else None,
+        judging_s=judging_s,
         judged_per_episode=judged / ended if judged else None,
         lease_s=leases / ended if leases else None,
         judge_cards=judge_cards,
@@ -75,6 +76,7 @@ def measured(run: str | Path, config: Mapping[str, Any], judge_cards: int = 0) -
         exposed_s=_mean([step.exposed_s for step in times]),
         publish_s=_mean([step.publish_s for step in times]),
         busy=figures(stretches, begin, end, times),
+        core_s=_core_s(generators.gains, totals(stretches, "learner", begin, end).gains, judging_s, ended),
         peak_gib=max((row.metrics.get("peak_gib") or 0.0 for row in made), default=0.0) or None,
         state_gib=_state_gib(run, config),
     )
@@ -129,6 +131,17 @@ def _alone(stretches: Sequence[Stretch], begin: float, end: float) -> tuple[floa
             if busy_s > 0 and sequence_s is not None:
                 points.append((sequence_s / busy_s, sequence_s / gains["tokens_total"], gains["tokens_total"]))
     return line(points)
+
+
+def _core_s(
+    generators: Mapping[str, float], learners: Mapping[str, float], judging_s: float | None, ended: float
+) -> float | None:
+    """Of a core, per episode. Judging processes start others, whose time nobody counts: they are taken to have had a
+    core for the same part of the time in which they were busy as engines had."""
+    if not generators.get("cpu_s") or not learners.get("cpu_s"):
+        return None
+    had = min(1.0, generators["cpu_s"] / generators["busy_s"])
+    return (generators["cpu_s"] + learners["cpu_s"]) / ended + had * (judging_s or 0.0)
 
 
 def _state_gib(run: str | Path, config: Mapping[str, Any]) -> float | None:
