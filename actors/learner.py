@@ -391,4 +391,5 @@ class Learner(Actor):
             "batches_made_again": float(self._ahead.guessed_wrong),
             "duplicate_episodes": float(self._collector.duplicates),
             "disk_free_gb": shutil.disk_usage(self.folder.root).free / 1e9,
+            **self._use.latest,
         }

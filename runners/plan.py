@@ -123,7 +123,9 @@ def advice(args: argparse.Namespace) -> Any:
         open_episodes=(config.sampler.max_staleness + 1) * groups,
     )
     if on_cards:
-        used = len(splits.cards_of(ran, "learner") | splits.cards_of(ran, "generator") | splits.cards_of(ran, "eval"))
+        used = len(
+            splits.cards_of(ran, "learner") | splits.cards_of(ran, "generator") | splits.cards_of(ran, "evaluator")
+        )
         total, fewest = args.cards or used, fewest_ranks(found, args.card_gib)
         ways = splits.on_cards(config, own, total, fewest)
         if not ways and total != used:

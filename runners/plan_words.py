@@ -75,7 +75,7 @@ def _measured(advice: Advice) -> list[str]:
         f"checkpoints",
     ]
     if limit := stages.words(m.busy):
-        lines.append(f"           {limit}")
+        lines.append(f"           limit        {limit}")
     return lines + [f"           not measured: {line}" for line in missing(advice)]
 
 

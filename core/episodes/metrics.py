@@ -23,7 +23,7 @@ class Metric(msgspec.Struct, frozen=True):
     meaning: str
 
 
-STEP, BOTH, BESIDE, GAUGE = "step", "step, held-out", "beside", "gauge"
+STEP, BOTH, BESIDE, GAUGE, TOLD = "step", "step, held-out", "beside", "gauge", "step, gauge"
 METRICS: tuple[Metric, ...] = (
     Metric("reward/mean", "score", BOTH, "mean over episodes of the best turn's score; every episode counts once"),
     Metric("reward/std", "score", BOTH, "standard deviation of the same, over episodes"),
@@ -57,16 +57,16 @@ METRICS: tuple[Metric, ...] = (
            "were written since the step before"),
     Metric("time/checkpoint_exposed_s", "s", STEP, "of the same, what training waited for: the checkpoint before, and "
            "the snapshot"),
-    Metric("stage/generation_busy", "share", STEP, "of the last half minute, or this step where it took longer: the "
-           "engines had sequences, mean over generators"),
-    Metric("stage/judging_busy", "share", STEP, "of the same time: judging processes were at work, of all there are"),
-    Metric("stage/training_busy", "share", STEP, "of the same time: the learner made steps"),
-    Metric("stage/publication_busy", "share", STEP, "of the same time: weights were on their way out, or training "
+    Metric("stage/generation_busy", "share", TOLD, "learner: of the last half minute, or this step where it took "
+           "longer: the engines had sequences, mean over generators"),
+    Metric("stage/judging_busy", "share", TOLD, "of the same time: judging processes were at work, of all there are"),
+    Metric("stage/training_busy", "share", TOLD, "of the same time: the learner made steps"),
+    Metric("stage/publication_busy", "share", TOLD, "of the same time: weights were on their way out, or training "
            "waited for weights or checkpoints of earlier steps"),
-    Metric("stage/generation_episodes", "episodes", STEP, "mean over the same time: in the engines, or before them"),
-    Metric("stage/judging_episodes", "episodes", STEP, "mean over the same time: waiting for verdicts"),
-    Metric("stage/training_episodes", "episodes", STEP, "mean over the same time: ended and not trained on yet"),
-    Metric("stage/limit", "0 to 5", STEP, "the slowest stage (`core/flow/stages.py`): 0 balanced, 1 generation, 2 "
+    Metric("stage/generation_episodes", "episodes", TOLD, "mean over the same time: in the engines, or before them"),
+    Metric("stage/judging_episodes", "episodes", TOLD, "mean over the same time: waiting for verdicts"),
+    Metric("stage/training_episodes", "episodes", TOLD, "mean over the same time: ended and not trained on yet"),
+    Metric("stage/limit", "0 to 5", TOLD, "the slowest stage (`core/flow/stages.py`): 0 balanced, 1 generation, 2 "
            "judging, 3 training, 4 publication, 5 staleness: none is busy all the time, they wait for each other"),
     Metric("loss", "–", STEP, "learner: total loss of the update"),
     Metric("policy_loss", "–", STEP, "learner: the objective's part of it, corrections in"),

@@ -70,17 +70,17 @@ def limit(metrics: Mapping[str, float | None]) -> str:
 
 
 def words(metrics: Mapping[str, float | None]) -> str:
-    """`judging limits: 97 % busy (generation 41 %, training 12 %)`, of a step's metrics; empty where they hold none."""
+    """`judging, 97 % busy (generation 41 %, training 12 %)`, of a step's metrics; empty where they hold none."""
     if not (named := limit(metrics)):
         return ""
     busy = {stage: share for stage in STAGES if (share := metrics.get(f"stage/{stage}_busy")) is not None}
     others = ", ".join(f"{stage} {100 * share:.0f} %" for stage, share in busy.items() if stage != named)
     if named == "staleness":
-        return f"staleness limits: nobody is busy all the time ({others})"
+        return f"staleness: nobody is busy all the time ({others})"
     if named == "balanced":
-        return f"balanced: {others} busy"
-    own = f": {100 * busy[named]:.0f} % busy" if named in busy else ""
-    return f"{named} limits{own} ({others})"
+        return f"none, balanced: {others} busy"
+    own = f", {100 * busy[named]:.0f} % busy" if named in busy else ""
+    return f"{named}{own} ({others})"
 
 
 def short(metrics: Mapping[str, float | None]) -> str:
@@ -186,6 +186,8 @@ class StageUse:
         self._stretches = Stretches(silent_s)
         self._kept: deque[Stretch] = deque()
         self._steps: deque[Step] = deque()
+        self.latest: dict[str, float] = {}
+        """Figures of the last step."""
 
     def see(self, actor: str, at: float, gauges: Mapping[str, Any], kind: str = "", process: Hashable = None) -> None:
         if (one := self._stretches.see(actor, at, gauges, kind, process)) is not None:
@@ -201,7 +203,8 @@ class StageUse:
         while self._kept and self._kept[0].end <= begin:
             self._kept.popleft()
         made = list(self._steps)[1:]
-        return figures(self._kept, begin, at, made) if made and at > begin else {}
+        self.latest = figures(self._kept, begin, at, made) if made and at > begin else {}
+        return self.latest
 
 
 def step_of(at: float, metrics: Mapping[str, float | None]) -> Step:

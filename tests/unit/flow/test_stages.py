@@ -34,10 +34,10 @@ def test_the_busiest_stage_is_named_where_work_piles_up(shares, episodes, expose
 
 def test_words_are_made_of_a_steps_metrics():
     metrics = {"stage/limit": 2.0, "stage/judging_busy": 0.97, "stage/generation_busy": 0.412, "reward/mean": 0.3}
-    assert words(metrics) == "judging limits: 97 % busy (generation 41 %)"
+    assert words(metrics) == "judging, 97 % busy (generation 41 %)"
     assert short(metrics) == "limit judging"
-    assert words(metrics | {"stage/limit": 5.0}).startswith("staleness limits: nobody is busy all the time (generation")
-    assert words(metrics | {"stage/limit": 0.0}) == "balanced: generation 41 %, judging 97 % busy"
+    assert words(metrics | {"stage/limit": 5.0}).startswith("staleness: nobody is busy all the time (generation")
+    assert words(metrics | {"stage/limit": 0.0}) == "none, balanced: generation 41 %, judging 97 % busy"
     for unknown in ({}, {"stage/limit": None}, {"stage/limit": 17.0}):
         assert words(unknown) == short(unknown) == limit(unknown) == ""
 

@@ -93,7 +93,7 @@ def test_words_say_what_was_measured_what_is_assumed_and_what_to_paste(tmp_path,
     text = capsys.readouterr().out
     assert "steps 4 to 14 in 220 s: 180 steps/h, 5760 episodes/h" in text
     assert "2 judging processes: 0.95 s per verdict, 1.25 verdicts per episode" in text
-    assert "judging limits: 95 % busy (generation 40 %, training 50 %, publication 5 %)" in text
+    assert "judging, 95 % busy (generation 40 %, training 50 %, publication 5 %)" in text
     assert "not measured: how an engine's speed depends on its sequences" in text
     assert "reaches 95 % of what its slowest stage allows" in text
     as_it_ran = next(line for line in text.splitlines() if line.endswith("as it ran"))
