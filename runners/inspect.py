@@ -157,10 +157,10 @@ def _chain_line(row: dict[str, Any]) -> str:
         parts.append(by_turn)
     if metrics.get("staleness/max") is not None:
         parts.append(f"staleness up to {metrics['staleness/max']:.0f}")
-    if limit := short(metrics):
-        parts.append(limit)
     trained, rejected = (sum(len(group.get(name) or ()) for group in groups) for name in ("trained", "rejected"))
     parts.append(f"{trained} trained, {rejected} rejected")
+    if limit := short(metrics):
+        parts.append(limit)
     return "  ".join(parts)
 
 
