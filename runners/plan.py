@@ -35,8 +35,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "are taken to be the run's",
     )  # fmt: skip
     parser.add_argument(
-        "--scaling", type=scaling, default=0.9, metavar="SHARE",
-        help="a learner of twice the ranks is so much of twice as fast, 0.5 to 1 (default 0.9); assumed, not measured",
+        "--scaling", type=scaling, default=0.9, metavar="SHARE|RUN",
+        help="a learner of twice the ranks is so much of twice as fast, 0.5 to 1 (default 0.9, assumed); or another "
+        "run of the same model with other ranks, to measure it",
     )  # fmt: skip
     parser.add_argument(
         "--card-gib", type=above_zero, metavar="GIB",
@@ -62,8 +63,15 @@ def above_zero(text: str) -> float:
     return _number(text, lambda value: 0 < value < 1e6, "a number above 0")
 
 
-def scaling(text: str) -> float:
-    return _number(text, lambda value: 0.5 <= value <= 1, "0.5 (no faster) to 1 (twice as fast)")
+def scaling(text: str) -> float | str:
+    """A share, or the name of a run."""
+    if text[:1].isdigit() or text[:1] in "-+.":
+        try:
+            float(text)
+        except ValueError:
+            return text
+        return _number(text, lambda value: 0.5 <= value <= 1, "0.5 (no faster) to 1 (twice as fast), or a run's folder")
+    return text
 
 
 def _number(text: str, fits: Any, wanted: str) -> float:
@@ -96,28 +104,28 @@ def advice(args: argparse.Namespace) -> Any:
     import os
 
     from configs import splits
-    from configs.load import load, load_standing
-    from core.flow.plan import Assumed, fewest_ranks, predict, ranked
+    from configs.load import load
+    from core.flow.plan import Assumed, fewest_ranks, predict, ranked, scaling_of
     from core.record import reading
-    from core.record.files import RecordError
-    from core.record.measured import measured
-    from core.run_folder import RunFolder
     from runners.plan_words import Advice
 
     folder = reading.run_folder(args.run_folder)
-    path = RunFolder(folder).config
-    if not path.exists():
-        raise RecordError(f"{folder} holds no config.json, so its cards and groups are not known")
-    ran = load_standing(path)
+    ran, found = _measured(folder)
     config = load(args.recipe) if args.recipe else ran
-    found = measured(folder, ran.model_dump(mode="json"), len(splits.cards_of(ran, "evaluator")))
+    share, by = args.scaling, ""
+    if isinstance(share, str):
+        other = reading.run_folder(share)
+        try:
+            share, by = scaling_of(found, _measured(other)[1]), str(other)
+        except ValueError as error:
+            raise UsageError(f"--scaling {other}: {error}; give one with other ranks, or a share") from None
     on_cards = found.peak_gib is not None
     generators, workers = max(1, round(found.generators)), max(1, round(found.workers))
     own = splits.own(ran, generators, workers)
     groups = config.sampler.groups_per_step * config.sampler.group_size
     kept = found.episodes_per_step / (ran.sampler.groups_per_step * ran.sampler.group_size)
     assumed = Assumed(
-        scaling=args.scaling,
+        scaling=share,
         cores=None if on_cards else args.cores or os.cpu_count(),
         episodes_per_step=groups * kept,
         open_episodes=(config.sampler.max_staleness + 1) * groups,
@@ -147,8 +155,24 @@ def advice(args: argparse.Namespace) -> Any:
         own=predict(found, own, own, assumed),
         total=total,
         on_cards=on_cards,
+        scaling_by=by,
         best=ranked(found, own, ways, assumed),
     )
+
+
+def _measured(folder: Any) -> tuple[Any, Any]:
+    """A run's config, and what it measured."""
+    from configs import splits
+    from configs.load import load_standing
+    from core.record.files import RecordError
+    from core.record.measured import measured
+    from core.run_folder import RunFolder
+
+    path = RunFolder(folder).config
+    if not path.exists():
+        raise RecordError(f"{folder} holds no config.json, so its cards and groups are not known")
+    ran = load_standing(path)
+    return ran, measured(folder, ran.model_dump(mode="json"), len(splits.cards_of(ran, "evaluator")))
 
 
 def too_few_cards(config: Any, own: Any, total: int, fewest: int, card_gib: float | None) -> str:

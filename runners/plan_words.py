@@ -28,6 +28,8 @@ class Advice:
     """Of the run's own split."""
     total: int
     on_cards: bool
+    scaling_by: str
+    """The run that the learner's scaling was measured with; empty where it was assumed."""
     best: list[Prediction]
     """The fastest first; empty where there is no way but the run's."""
 
@@ -115,7 +117,8 @@ def _assumed(advice: Advice) -> list[str]:
         lines.append("twice the generators sample twice as much")
     lines.append("judging grows with its processes" + (", up to what its cards can measure" if m.lease_s else ""))
     if advice.on_cards:
-        lines.append(f"twice the ranks are {2 * assumed.scaling:g} times as fast (--scaling)")
+        why = f"measured with {advice.scaling_by}" if advice.scaling_by else "--scaling"
+        lines.append(f"twice the ranks are {2 * assumed.scaling:.3g} times as fast ({why})")
         shared = splits.cards_of(advice.ran, "learner") & splits.cards_of(advice.ran, "generator")
         if shared or (advice.ran.judge.device_class != "cpu" and not own.judge_cards):
             lines.append("stages that shared a card in the run take as long on cards of their own; less is likely")

@@ -109,6 +109,17 @@ def learner_s(measured: Measured, ranks: int, assumed: Assumed, episodes: float)
     return measured.learner_s * episodes / measured.episodes_per_step / speed + measured.exposed_s
 
 
+def scaling_of(one: Measured, other: Measured) -> float:
+    """What two runs with other numbers of ranks say of `Assumed.scaling`, token by token; within its bounds, 0.5 to 1.
+
+    Raises ValueError where both had as many."""
+    if one.ranks == other.ranks:
+        raise ValueError(f"both runs had {one.ranks} of a learner's ranks, so they don't tell what more would do")
+    token_s = [run.learner_s / (run.episodes_per_step * run.tokens_per_episode) for run in (one, other)]
+    doublings = math.log2(other.ranks / one.ranks)
+    return min(1.0, max(0.5, 2 ** (math.log2(token_s[0] / token_s[1]) / doublings) / 2))
+
+
 def bounds(measured: Measured, split: Split, assumed: Assumed) -> dict[str, float]:
     """Most episodes a second that each stage, and what else bounds a run, lets through."""
     episodes = assumed.episodes_per_step or measured.episodes_per_step

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from configs import splits
 from configs.schema import RunConfig
-from core.flow.plan import Assumed, Measured, Split, bounds, fewest_ranks, line, predict, ranked
+from core.flow.plan import Assumed, Measured, Split, bounds, fewest_ranks, line, predict, ranked, scaling_of
 
 RUN = Measured(
     first_step=10,
@@ -71,6 +71,15 @@ def test_twice_the_ranks_are_as_fast_as_was_assumed():
     assert four.limit == "training" and eight.episodes_per_s == pytest.approx(1.6 * four.episodes_per_s)
     half = predict(learner, OWN, Split(8, 2, 4, 2), Assumed(scaling=0.5))
     assert half.episodes_per_s == pytest.approx(four.episodes_per_s)
+
+
+def test_two_runs_tell_how_a_learner_scales():
+    assert scaling_of(RUN, changed(ranks=8, learner_s=2.5)) == pytest.approx(0.8)
+    assert scaling_of(RUN, changed(ranks=1, learner_s=12.8)) == pytest.approx(math.sqrt(3.2) / 2)
+    assert scaling_of(RUN, changed(ranks=8, learner_s=5.0, tokens_per_episode=600.0)) == pytest.approx(0.8)
+    assert scaling_of(RUN, changed(ranks=8, learner_s=9.0)) == 0.5, "no slower, whatever noise says"
+    with pytest.raises(ValueError, match="both runs had 4"):
+        scaling_of(RUN, RUN)
 
 
 def test_engines_gain_little_where_few_sequences_are_open():

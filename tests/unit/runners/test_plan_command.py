@@ -132,6 +132,20 @@ def test_cards_are_split_between_learner_generators_and_judges(tmp_path, capsys)
     assert "twice the ranks are 1.8 times as fast (--scaling)" in text
 
 
+def test_how_the_learner_scales_is_measured_with_another_run(tmp_path, capsys):
+    run = recorded(tmp_path / "four", "qwen3-8b.toml", metrics=GPU)
+    times = GPU | {"time/learner_s": 5.75}  # with what was prepared 6.25 s, instead of 10
+    other = recorded(tmp_path / "eight", "qwen3-8b.toml", "learner.ranks=8", "rollout.cards=[8,9]",
+                     "judge.cards=[10,11]", metrics=times)  # fmt: skip
+    told = planned(capsys, run, "--cards", 8, "--scaling", other)
+    assert told["assumed"]["scaling"] == pytest.approx(0.8)
+    assert cli.main(["plan", str(run), "--cards", "8", "--scaling", str(other)]) == 0
+    assert f"twice the ranks are 1.6 times as fast (measured with {other})" in capsys.readouterr().out
+    assert cli.main(["plan", str(run), "--scaling", str(tmp_path / "none")]) == 2
+    assert "there is no such run folder" in capsys.readouterr().err
+    assert "both runs had 4 of a learner's ranks" in refused(capsys, run, "--scaling", run)
+
+
 def test_what_was_not_measured_is_said_and_not_made_up(tmp_path, capsys):
     unjudged = recorded(tmp_path / "a", "qwen3-8b.toml", metrics=GPU, evaluator={})
     told = planned(capsys, unjudged, "--cards", 8)
@@ -193,7 +207,7 @@ def test_too_few_cards_are_refused_in_one_line(tmp_path, capsys):
     ("option", "value", "said"),
     [
         ("--cards", "0", "wanted a whole number from 1 on"),
-        ("--scaling", "1.5", "wanted 0.5 (no faster) to 1 (twice as fast)"),
+        ("--scaling", "1.5", "wanted 0.5 (no faster) to 1 (twice as fast), or a run's folder"),
         ("--card-gib", "much", "wanted a number above 0"),
         ("--cores", "nan", "wanted a number above 0"),
     ],
