@@ -168,9 +168,11 @@ class Actor:
 
     async def _beat(self) -> None:
         version, fingerprint = self.policy_held()
+        process = psutil.Process()
         gauges = {
             "loop_lag_ms": 1e3 * self._lag_s,
-            "rss_mb": psutil.Process().memory_info().rss / 1e6,
+            "rss_mb": process.memory_info().rss / 1e6,
+            "cpu_s": sum(process.cpu_times()[:2]),
             "refused_messages": float(self.bus.refused),
             **self.gauges(),
         }

@@ -1,6 +1,6 @@
 """The learner: trains the policy on groups of episodes and hands the new weights out.
 
-    consumes     EPISODES by position, its own newest committed checkpoint
+    consumes     EPISODES by position, its own newest committed checkpoint, beats of all actors (which stage is slowest)
     produces     STEPS (compare-and-set: a zombie learner is fenced), weights + KV policy,
                  facts `weights_published`, `checkpoint_written`, `other_settings`, `finished`
     waits for    groups_per_step complete groups inside the window
@@ -30,7 +30,7 @@ from actors.adapter_blobs import AdapterBlobs
 from actors.agreement import tell_other_settings
 from actors.compute import MainThreadCalls
 from actors.learner_parts import collector_state, outgoing, trainer_settings
-from actors.learner_stages import Ahead, Beside, StageTimes
+from actors.learner_stages import Ahead, Beside, StageTimes, follow_beats
 from bus import facts
 from bus.broker import SequenceConflict
 from bus.messages import Policy, Step
@@ -39,6 +39,7 @@ from core.checkpoints import store
 from core.episodes.metrics import batch_metrics
 from core.flow.chain import Chain, GroupOutcome
 from core.flow.collector import Collector, CollectorState, Group
+from core.flow.stages import StageUse
 from core.weights.filesystem import incarnation_folder, retire, run_root, version_folder
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ class Learner(Actor):
         self._retired = False
         self._adapter_blobs = AdapterBlobs(self.bus, keep=self.config.weights.keep)
         self._stages = StageTimes(self.clock)
+        self._use = StageUse(self.config.bus.dead_after_s)
         self._ahead = Ahead(self._take_in)
         self._publishing, self._checkpointing = Beside(), Beside()
         self._after_step: CollectorState | None = None
@@ -99,6 +101,7 @@ class Learner(Actor):
     async def run(self) -> None:
         await self._take_over()
         reader = asyncio.create_task(self._follow_episodes())
+        beats = asyncio.create_task(follow_beats(self.bus, self._use))
         try:
             await self._publish_weights()
             await self._publishing.free()  # generators have nothing to sample with before
@@ -119,6 +122,7 @@ class Learner(Actor):
                 await self._keep()
         finally:
             reader.cancel()
+            beats.cancel()
             await self._publishing.end()
             await self._checkpointing.end()
             await asyncio.to_thread(self._ahead.close)
@@ -248,6 +252,7 @@ class Learner(Actor):
         max_turns = self.config.episodes.max_turns
         metrics |= batch_metrics(episodes, before, max_turns=max_turns, left_out=intake.left_out)
         metrics |= {"time/wait_s": 0.0} | self._stages.read() | {"time/learner_s": self.clock.monotonic() - started}
+        metrics |= self._use.step(self.clock.now(), metrics)
         await self._append(self._record("step", intake.outcomes, metrics))
         self._collector.consume(list(intake.outcomes))
         self._after_step = self._collector.state()
@@ -396,4 +401,5 @@ class Learner(Actor):
             "batches_made_again": float(self._ahead.guessed_wrong),
             "duplicate_episodes": float(self._collector.duplicates),
             "disk_free_gb": shutil.disk_usage(self.folder.root).free / 1e9,
+            **self._use.latest,
         }

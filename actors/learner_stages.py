@@ -13,9 +13,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from bus.run_bus import RunBus
 from core.clock import Clock
 from core.flow.chain import GroupOutcome
 from core.flow.collector import Collector, Group
+from core.flow.stages import StageUse
 
 
 class StageTimes:
@@ -36,6 +38,13 @@ class StageTimes:
     def read(self) -> dict[str, float]:
         seconds, self._seconds = self._seconds, {}
         return seconds
+
+
+async def follow_beats(bus: RunBus, use: StageUse) -> None:
+    """Tell `use` what every actor says of itself, until cancelled."""
+    async for actor, beat in bus.watch_actors():
+        if beat is not None:
+            use.see(actor, beat.at, beat.gauges, beat.kind, (beat.pid, beat.host))
 
 
 class Beside:

@@ -41,6 +41,7 @@ from core.generation.errors import EngineStopped, WeightsNotReceived, WrongWeigh
 from core.generation.lanes import Lanes, PinLost
 from core.generation.parity import ParityError
 from core.identity import candidate_key
+from core.present import Present
 from core.tasks.task import Task
 
 log = structlog.get_logger()
@@ -103,6 +104,7 @@ class RolloutGenerator(Actor):
         self._caught_up = asyncio.Event()
         self._next_step_seq = 1
         self._episodes = 0
+        self._awaiting = Present()
 
     async def run(self) -> None:
         await self._engine.start()
@@ -235,7 +237,8 @@ class RolloutGenerator(Actor):
             asked_at=self.clock.now(),
         )
         try:
-            judged = await self.bus.judged(evaluation, timeout_s=self.config.rollout.verdict_timeout_s)
+            with self._awaiting:
+                judged = await self.bus.judged(evaluation, timeout_s=self.config.rollout.verdict_timeout_s)
         except TimeoutError as error:
             await self.bus.fact(facts.STALLED, trace=trace, text=str(error))
             return Verdict(candidate_key=key, kind="infra", category="timeout", feedback=str(error))
@@ -347,7 +350,12 @@ class RolloutGenerator(Actor):
         return self._held
 
     def gauges(self) -> dict[str, float]:
-        return {"episodes": float(self._episodes), **self._engine.gauges()}
+        return {
+            "episodes": float(self._episodes),
+            "awaiting": float(self._awaiting.count),
+            "awaited_s": self._awaiting.seconds,
+            **self._engine.gauges(),
+        }
 
 
 def leaves(errors: BaseExceptionGroup) -> list[BaseException]:

@@ -24,6 +24,7 @@ COMMANDS = (
     "export",
     "ledger",
     "report",
+    "plan",
     "best",
     "optimize",
     "import_config",

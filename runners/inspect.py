@@ -143,6 +143,7 @@ def line_of(row: dict[str, Any]) -> str:
 
 
 def _chain_line(row: dict[str, Any]) -> str:
+    from core.flow.stages import short
     from runners.live import turns_text
 
     if row["kind"] == "incarnation":
@@ -165,6 +166,8 @@ def _chain_line(row: dict[str, Any]) -> str:
         parts.append(f"staleness up to {metrics['staleness/max']:.0f}")
     trained, rejected = (sum(len(group.get(name) or ()) for group in groups) for name in ("trained", "rejected"))
     parts.append(f"{trained} trained, {rejected} rejected")
+    if limit := short(metrics):
+        parts.append(limit)
     return "  ".join(parts)
 
 

@@ -16,6 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from core.flow import stages
 from runners.live_state import ActorState, LiveState
 from runners.pulse import EVERY_S
 from runners.pulse import lasting as duration
@@ -144,6 +145,8 @@ def _flow(state: LiveState, now: float) -> RenderableType:
     ]
     if times:
         table.add_row("times", "  ".join(times))
+    if limit := stages.words(state.latest):
+        table.add_row("limit", limit)
     account = state.ledger.get("episodes")
     if account:
         rejected = sum(account["rejected"].values())
@@ -228,6 +231,8 @@ def plain_line(state: LiveState, now: float) -> str:
     if (lag := latest.get("staleness/mean")) is not None:
         parts.append(f"staleness {lag:.2f} (max {latest.get('staleness/max', lag):.0f})")
     parts += rates_words(state, now)
+    if limit := stages.short(latest):
+        parts.append(limit)
     if (left := state.left_s(now)) is not None and not state.finished:
         parts.append(f"{duration(left)} left")
     return "  ".join(parts)

@@ -24,7 +24,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from runners.rates import Rate
+from core.flow.rates import Rate
 
 MEAN_STEPS = 10
 """Steps in the moving mean."""

@@ -23,7 +23,7 @@ class Metric(msgspec.Struct, frozen=True):
     meaning: str
 
 
-STEP, BOTH, BESIDE, GAUGE = "step", "step, held-out", "beside", "gauge"
+STEP, BOTH, BESIDE, GAUGE, TOLD = "step", "step, held-out", "beside", "gauge", "step, gauge"
 METRICS: tuple[Metric, ...] = (
     Metric("reward/mean", "score", BOTH, "mean over episodes of the best turn's score; every episode counts once"),
     Metric("reward/std", "score", BOTH, "standard deviation of the same, over episodes"),
@@ -57,6 +57,17 @@ METRICS: tuple[Metric, ...] = (
            "were written since the step before"),
     Metric("time/checkpoint_exposed_s", "s", STEP, "of the same, what training waited for: the checkpoint before, and "
            "the snapshot"),
+    Metric("stage/generation_busy", "share", TOLD, "learner: of the last half minute, or this step where it took "
+           "longer: the engines had sequences, mean over generators"),
+    Metric("stage/judging_busy", "share", TOLD, "of the same time: judging processes were at work, of all there are"),
+    Metric("stage/training_busy", "share", TOLD, "of the same time: the learner made steps"),
+    Metric("stage/publication_busy", "share", TOLD, "of the same time: weights were on their way out, or training "
+           "waited for weights or checkpoints of earlier steps"),
+    Metric("stage/generation_episodes", "episodes", TOLD, "mean over the same time: in the engines, or before them"),
+    Metric("stage/judging_episodes", "episodes", TOLD, "mean over the same time: waiting for verdicts"),
+    Metric("stage/training_episodes", "episodes", TOLD, "mean over the same time: ended and not trained on yet"),
+    Metric("stage/limit", "0 to 5", TOLD, "the slowest stage (`core/flow/stages.py`): 0 balanced, 1 generation, 2 "
+           "judging, 3 training, 4 publication, 5 staleness: none is busy all the time, they wait for each other"),
     Metric("loss", "–", STEP, "learner: total loss of the update"),
     Metric("policy_loss", "–", STEP, "learner: the objective's part of it, corrections in"),
     Metric("entropy", "nats", STEP, "learner: of the policy, mean over trained tokens"),
@@ -122,6 +133,7 @@ METRICS: tuple[Metric, ...] = (
            "change between tasks"),
     Metric("loop_lag_ms", "ms", GAUGE, "every actor: how late its event loop ran, at worst, since the last beat"),
     Metric("rss_mb", "MB", GAUGE, "every actor: resident memory"),
+    Metric("cpu_s", "s", GAUGE, "every actor: core time of its process, without those that it started"),
     Metric("refused_messages", "messages", GAUGE, "every actor: messages that it could not read"),
     Metric("leaving", "0 or 1", GAUGE, "every actor: 1 in its last beat"),
     Metric(
@@ -139,7 +151,11 @@ METRICS: tuple[Metric, ...] = (
     Metric("prefilled_total", "tokens", GAUGE, "generator: prompt tokens computed since the process started"),
     Metric("episodes", "episodes", GAUGE, "generator: episodes ended since the process started"),
     Metric("running", "sequences", GAUGE, "generator: sequences in the engine"),
-    Metric("busy_s", "s", GAUGE, "generator: time in the engine since the process started"),
+    Metric("busy_s", "s", GAUGE, "generator: time in the engine since the process started; evaluator: time at work of "
+           "all judging processes together"),
+    Metric("sequence_s", "s", GAUGE, "generator: time that sequences were in the engine or before it, all together"),
+    Metric("awaiting", "candidates", GAUGE, "generator: whose verdicts it waits for"),
+    Metric("awaited_s", "s", GAUGE, "generator: time that candidates waited for their verdicts, of all together"),
     Metric("paused_s", "s", GAUGE, "generator: time in which weights were swapped"),
     Metric("staged_s", "s", GAUGE, "generator: time in which the next weights were read while sampling went on"),
     Metric("restarts", "–", GAUGE, "generator: engine processes that were replaced"),
@@ -151,6 +167,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("busy", "processes", GAUGE, "evaluator: of these, at work"),
     Metric("waiting", "–", GAUGE, "generator: sequences outside the engine; evaluator: candidates without a worker"),
     Metric("judged", "candidates", GAUGE, "evaluator: judged by the workers since the process started"),
+    Metric("lease_s", "s", GAUGE, "evaluator: time in which a judging process had its GPU to itself to measure, all "
+           "together"),
     Metric("judged_KIND", "candidates", GAUGE, "evaluator: of these, with a verdict of this kind"),
     Metric("gpu_state", "0, 1 or 2", GAUGE, "evaluator: its GPU is healthy, quarantined or unfit"),
     Metric("gpu_quarantines", "–", GAUGE, "evaluator: times that it was quarantined"),

@@ -28,6 +28,7 @@ from core.evaluation.settings import JudgeSettings
 from core.evaluation.verdict import Verdict
 from core.evaluation.waits import longest_s
 from core.evaluation.walls import gpu as gpu_walls
+from core.present import Present
 from core.tasks.task import Task
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -106,7 +107,7 @@ class _Worker:
         length = int.from_bytes(await self._reader.readexactly(4), "little")
         return _REPLY.decode(await self._reader.readexactly(length))
 
-    async def ask(self, request: worker.Request, timeout_s: float) -> Verdict:
+    async def ask(self, request: worker.Request, timeout_s: float) -> worker.Answer:
         assert self._writer is not None
         self._writer.write(worker.pack(request))
         await self._writer.drain()
@@ -116,7 +117,7 @@ class _Worker:
         if isinstance(reply, worker.Lost):
             raise _LostError(reply.reason)
         assert isinstance(reply, worker.Answer)
-        return reply.verdict
+        return reply
 
     async def left_with(self) -> int | None:
         """The exit code of a worker whose socket is closed; None of one that still runs."""
@@ -157,7 +158,8 @@ class JudgePool:
         self.settings = settings
         self._workers = [_Worker(settings, slot, gpus) for slot in range(workers)]
         self._free: asyncio.Queue[_Worker] = asyncio.Queue()
-        self._busy = 0
+        self._busy = Present()
+        self._lease_s = 0.0
         self._waiting = 0
         self._judged = 0
         self._restarts = 0
@@ -204,16 +206,15 @@ class JudgePool:
             one = await self._free.get()
         finally:
             self._waiting -= 1
-        self._busy += 1
         # Half of a surrogate pair is no text that could be sent or written to a file.
         candidate = candidate.encode("utf-8", "replace").decode()
         try:
-            verdict = await self._judge_with(one, worker.Request(task=task, candidate=candidate, key=key))
+            with self._busy:
+                verdict = await self._judge_with(one, worker.Request(task=task, candidate=candidate, key=key))
         except asyncio.CancelledError:
             await one.stop()  # it is busy with an answer that nobody reads; the next call starts it again
             raise
         finally:
-            self._busy -= 1
             self._free.put_nowait(one)
         self._judged += 1
         self._kinds[verdict.kind] = self._kinds.get(verdict.kind, 0) + 1
@@ -229,7 +230,9 @@ class JudgePool:
                     await one.stop()
                     self._restarts += 1
                     await one.start()
-                return await one.ask(request, timeout_s)
+                answer = await one.ask(request, timeout_s)
+                self._lease_s += answer.lease_s
+                return answer.verdict
             except JudgeUnfit:
                 raise
             except (OSError, EOFError, TimeoutError, JudgeError, _LostError, msgspec.DecodeError) as error:
@@ -254,7 +257,9 @@ class JudgePool:
         counted = {f"judged_{kind}": float(number) for kind, number in self._kinds.items()}
         return {
             "workers": float(len(self._workers)),
-            "busy": float(self._busy),
+            "busy": float(self._busy.count),
+            "busy_s": self._busy.seconds,
+            "lease_s": self._lease_s,
             "waiting": float(self._waiting),
             "judged": float(self._judged),
             "worker_restarts": float(self._restarts),

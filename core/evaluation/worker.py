@@ -41,6 +41,8 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, tag="answer"):
     verdict: Verdict
+    lease_s: float = 0.0
+    """Of judging it: how long this worker had the GPU to itself."""
 
 
 class Unfit(msgspec.Struct, frozen=True, kw_only=True, tag="unfit"):
@@ -87,6 +89,7 @@ def main(fd: int, parent: int, slot: int, proves: int) -> int:
 
     torch.set_num_threads(1)
     from core.evaluation.gpu.health import ContextLost, GpuUnfit
+    from core.evaluation.gpu.lease import alone_s
     from core.evaluation.spawn import ZygoteError
     from core.evaluation.tiers import open_judge
 
@@ -102,6 +105,7 @@ def main(fd: int, parent: int, slot: int, proves: int) -> int:
     try:
         connection.sendall(pack(Hello(walls=judge.walls.describe(), level=judge.walls.level, gpu=gpu)))
         while (request := receive(Request)) is not None:
+            had_s = alone_s()
             try:
                 verdict = judge.judge(request.task, request.candidate, request.key)
             except GpuUnfit as error:
@@ -110,7 +114,7 @@ def main(fd: int, parent: int, slot: int, proves: int) -> int:
             except ContextLost as error:
                 connection.sendall(pack(Lost(reason=str(error))))
                 break
-            connection.sendall(pack(Answer(verdict=verdict)))
+            connection.sendall(pack(Answer(verdict=verdict, lease_s=alone_s() - had_s)))
             judge.rest()
     except (BrokenPipeError, ConnectionResetError):
         pass  # the parent is gone

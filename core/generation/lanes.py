@@ -14,6 +14,7 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 
 from core.generation.engine import Completion, Engine, Sampling
+from core.present import Present
 
 
 class PinLost(RuntimeError):
@@ -29,6 +30,7 @@ class Lanes:
         self._free = asyncio.Event()
         self._free.set()
         self._swaps = 0
+        self._inside = Present()
         self._settled = asyncio.Event()
         """No swap waits or is under way."""
         self._settled.set()
@@ -50,7 +52,8 @@ class Lanes:
         await self.engine.stop()
 
     async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
-        return await self.engine.generate(prompt_ids, sampling)
+        with self._inside:
+            return await self.engine.generate(prompt_ids, sampling)
 
     async def load_weights(self, source: str, version: int, fingerprint: str = "") -> str:
         """Waits for pins, at most the longest `hold_s` among them."""
@@ -67,7 +70,13 @@ class Lanes:
                 self._settled.set()
 
     def gauges(self) -> dict[str, float]:
-        return {**self.engine.gauges(), "pins": float(len(self._pins)), "held_back_s": self.held_back_s}
+        inside_s = self._inside.seconds
+        return {
+            **self.engine.gauges(),
+            "sequence_s": inside_s,
+            "pins": float(len(self._pins)),
+            "held_back_s": self.held_back_s,
+        }
 
     @contextlib.asynccontextmanager
     async def pinned(self, hold_s: float) -> AsyncIterator["Engine"]:
@@ -129,7 +138,7 @@ class _Pinned:
     async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
         """Raises PinLost when the version was replaced before the completion was whole."""
         self._check()
-        completion = await self._lanes.engine.generate(prompt_ids, sampling)
+        completion = await self._lanes.generate(prompt_ids, sampling)
         if (completion.versions != self._version).any():
             raise PinLost(self._reason(int(completion.versions[-1])))
         return completion

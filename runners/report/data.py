@@ -18,10 +18,10 @@ from core.episodes.episode import Episode
 from core.episodes.heldout_figures import HeldOut, HeldOutEpisode, HeldOutTurn, slim, tracked
 from core.episodes.metrics import batch_metrics
 from core.flow.ledger import Ledger
+from core.flow.rates import Reading, Span, closed_up
 from core.record import cuts, heldout, reading
 from core.record.record import METRICS_EVERY_S, being_written
 from core.run_folder import read_config
-from runners.rates import Reading, Span, closed_up
 from runners.standing import standing
 
 PAIRS = 5

@@ -12,6 +12,7 @@ from typing import Any
 from core.episodes.heldout_figures import HeldOut, HeldOutEpisode
 from core.record.redact import redacted
 from runners.live import duration, turn_series
+from runners.report import stages
 from runners.report.code import code_block, visible
 from runners.report.data import Pair, ReportData, first_and_last, mean_of, moving_mean, shown_turn, standard_error
 from runners.report.style import CSS
@@ -245,6 +246,9 @@ def _charts(data: ReportData) -> str:
                 line_chart(raw_and_mean("speedup/geomean", "step"), title="Speedup", marks=marks, floor=1.0),
             )
         )
+    what, busy = stages.chart(xs, data.series, lambda values: moving_mean(values, width), marks)
+    if busy:
+        charts.append(_figure("How busy the stages are", what, busy))
     if data.beside:
         charts.append(_beside(data))
     for gauge, what in (("tokens_total", "tokens/s"), ("verdicts_total", "verdicts/s")):

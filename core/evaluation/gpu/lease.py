@@ -18,11 +18,17 @@ import tempfile
 import time
 from collections.abc import Iterator
 from functools import cache
-from typing import IO
+from typing import IO, ClassVar
 
 import torch
 
 POLL_S = 0.01
+
+
+def alone_s() -> float:
+    """Seconds that this process has had a GPU to itself, since it started: so much of a card's time a candidate costs,
+    however many workers there are."""
+    return Held.alone_s
 
 
 @cache
@@ -36,18 +42,28 @@ def _path(device: str) -> str:
 class Held:
     """A lease that stands."""
 
+    alone_s: ClassVar[float] = 0.0
+    """Of all that this process has given back."""
+
     def __init__(self, gate: IO[str], lock: IO[str], alone: bool, device: str = "cpu") -> None:
         self._gate, self._lock, self._kind = gate, lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH
         self._device = device
+        self._since = 0.0
 
     def take(self) -> None:
         fcntl.flock(self._gate, fcntl.LOCK_EX)
         fcntl.flock(self._lock, self._kind)
         fcntl.flock(self._gate, fcntl.LOCK_UN)
+        self._since = time.perf_counter()
+
+    def give(self) -> None:
+        if self._kind == fcntl.LOCK_EX:
+            Held.alone_s += time.perf_counter() - self._since
+        fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     def pause(self) -> None:
         """Let those go first who wait by now; this process must have nothing left to do on the GPU."""
-        fcntl.flock(self._lock, fcntl.LOCK_UN)
+        self.give()
         self.take()
 
     @contextlib.contextmanager
@@ -55,7 +71,7 @@ class Held:
         """Others may measure while this process works on the CPU alone; what it began on the GPU is done before."""
         if self._device != "cpu":
             torch.cuda.synchronize(torch.device(self._device))
-        fcntl.flock(self._lock, fcntl.LOCK_UN)
+        self.give()
         try:
             yield
         finally:
@@ -72,7 +88,7 @@ def lease(device: str, alone: bool = False) -> Iterator[Held]:
         try:
             yield held
         finally:  # said aloud: a process forked meanwhile has the file too, and would hold the lock on
-            fcntl.flock(lock, fcntl.LOCK_UN)
+            held.give()
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import pytest
 
 from core.evaluation import draws, shapes
 from core.evaluation.gpu import lease as gpu_lease
-from core.evaluation.gpu.lease import Watch, first_call, lease
+from core.evaluation.gpu.lease import Watch, alone_s, first_call, lease
 from core.evaluation.gpu.task import GpuTask
 
 
@@ -249,6 +249,17 @@ def test_who_compares_lets_those_go_first_who_wait_to_measure():
         order.append("second part")
     measuring.join(10)
     assert order == ["first part", "measured", "second part"]
+
+
+def test_the_time_alone_on_a_gpu_is_counted():
+    before = alone_s()
+    with lease("cpu") as held, held.aside():
+        time.sleep(0.01)
+    assert alone_s() == before, "others might as well"
+    with pytest.raises(ValueError), lease("cpu", alone=True):
+        time.sleep(0.02)
+        raise ValueError
+    assert alone_s() >= before + 0.02, "however it ended"
 
 
 def _is_free():

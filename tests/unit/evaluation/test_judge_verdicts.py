@@ -268,6 +268,7 @@ def test_pool_judges_side_by_side_and_survives_a_killed_worker(task: Task, varia
             assert [verdict.kind for verdict in again] == ["pass"] * 4
             gauges = pool.gauges()
             assert gauges["worker_restarts"] == 1 and gauges["judged"] == 10 and gauges["busy"] == 0
+            assert gauges["busy_s"] >= sum(verdict.wall_s for verdict in (*verdicts, *again)) > 0
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(pool.judge(task, variant(before="while True: pass"), "k"), 0.5)
             assert (await pool.judge(task, variant(), "k")).kind == "pass"

@@ -12,11 +12,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from core.flow.rates import LEAST_S, Rate, Reading, closed_up, lived_s
 from core.record.record import METRICS_EVERY_S, Record
 from runners.inspect import events_of
 from runners.live import plain_line, quiet_line, render
 from runners.live_state import LiveState
-from runners.rates import LEAST_S, Rate, Reading, closed_up, lived_s
 from runners.report.data import gather
 
 A_SECOND = 120.0
