@@ -6,7 +6,7 @@ worked out from the archived episodes, by the same definitions.
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -247,7 +247,7 @@ def standard_error(share: float, n: int) -> float:
     return math.sqrt(max(0.0, share * (1 - share)) / n) if n else 0.0
 
 
-def mean_of(values: list[float | None]) -> float | None:
+def mean_of(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
 
@@ -262,6 +262,6 @@ def first_and_last(values: list[float | None]) -> tuple[float | None, float | No
     return mean_of(values[:n]), mean_of(values[-n:]), n
 
 
-def moving_mean(values: list[float | None], width: int) -> list[float | None]:
+def moving_mean(values: Sequence[float | None], width: int) -> list[float | None]:
     """Of the last `width` values at each position."""
     return [mean_of(values[max(0, n + 1 - width) : n + 1]) for n in range(len(values))]
