@@ -1,15 +1,38 @@
-"""What a learner is made of, from a run's config and from a checkpoint."""
+"""What a learner is made of, from a run's config and from a checkpoint; a replay of one is made of the same parts."""
+
+from collections.abc import Sequence
 
 import msgspec
 
 from core.checkpoints import store
-from core.flow.collector import CollectorState
+from core.episodes.metrics import batch_metrics
+from core.flow.collector import CollectorState, Group
 
 
 def collector_state(extra: store.Extra) -> CollectorState:
     """The collector as a checkpoint remembers it."""
     state = msgspec.json.decode(extra.notes["collector"], type=CollectorState)
     return msgspec.structs.replace(state, consumed=extra.consumed)
+
+
+def intake(config, groups: Sequence[Group], version: int, prepare):
+    """What a step of the policy of `version` makes of these groups (`core.training.intake`). prepare: as there."""
+    from core.training.intake import take_in
+
+    return take_in(
+        groups,
+        version,
+        staleness_bound=config.staleness_bound,
+        credit=config.episodes.credit,
+        gamma=config.episodes.gamma,
+        prepare=prepare,
+    )
+
+
+def step_figures(config, intake) -> dict[str, float]:
+    """What a step's record says of its episodes, beside the trainer's numbers."""
+    episodes = [episode for group in intake.groups for episode in group.episodes.values()]
+    return batch_metrics(episodes, intake.version, max_turns=config.episodes.max_turns, left_out=intake.left_out)
 
 
 def outgoing(config, trainer):

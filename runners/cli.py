@@ -26,6 +26,7 @@ COMMANDS = (
     "report",
     "best",
     "optimize",
+    "replay",
     "import_config",
     "inspect",
     "doctor",
