@@ -14,7 +14,8 @@ Nothing of the run's own is touched: results go to RUN/replay, or to --out. Over
     kernelmill replay demo --kernels --task 'starter/*' --last 500 --sample 100 judge.draws=5
     kernelmill replay demo --rewards reward.shape=kevin
 
-Exit code 0 when all is as it was in the run, or overrides were given; 1 when something is not; 2 for bad usage.
+An episode stays as it was played, also where another reward or verdict would have ended it elsewhere. Exit code 0 when
+all is as it was in the run; 1 when a verdict is another, or without overrides a step or a reward; 2 for bad usage.
 """
 
 import argparse
@@ -103,7 +104,8 @@ def run(args: argparse.Namespace) -> int:
     refuse_own(folder, args.out)
     check_writable(args.out.absolute(), str(args.out))
     for line in cuts.left_out(folder):
-        say(f"kernelmill replay: {folder}: {line}")
+        if not line.startswith("record/metrics"):  # not looked at here
+            say(f"kernelmill replay: {folder}: {line}")
     if args.what == "learner":
         from runners import replay_learner
 
@@ -124,6 +126,13 @@ def refuse_own(folder: Path, out: Path) -> None:
         inside = where == place.resolve() or (place is not own.root and place.resolve() in where.parents)
         if inside or where in place.resolve().parents:
             raise UsageError(f"--out {out} is a place of the run's own files: choose another folder")
+
+
+def named(out: Path, what: str, overrides: list[str]) -> Path:
+    """The file of a result: a replay with overrides does not write over the one without, or with others."""
+    from core.identity import digest
+
+    return out / (f"{what}-{digest(*overrides, size=4)}.json" if overrides else f"{what}.json")
 
 
 def config_of(folder: Path, overrides: Iterable[str]) -> "RunConfig":

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from runners.pulse import Pulse, lasting
-from runners.replay import config_of
+from runners.replay import config_of, named
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -57,8 +57,7 @@ def judge(args: argparse.Namespace, folder: Path) -> int:
     _say(told, rows, args.out, out)
     if args.json:
         print(json.dumps(told))
-    changed = any(row.change == "verdict" for row in rows)
-    return 1 if changed and not args.overrides else 0
+    return 1 if any(row.change == "verdict" for row in rows) else 0
 
 
 def score(args: argparse.Namespace, folder: Path) -> int:
@@ -85,8 +84,9 @@ def score(args: argparse.Namespace, folder: Path) -> int:
         "figures": {"was": figures(written.episodes), "now": figures(anew)},
         "scores": _scores(pairs),
     }
+    file = named(args.out, "rewards", args.overrides)
     with one_writer(args.out, "replay"):
-        _write(args.out / "rewards.json", told)
+        _write(file, told)
     out = sys.stderr if args.json else sys.stdout
     words = f"{len(others)} of {len(pairs)} turns have another score"
     print(f"{words} under reward.shape = {config.reward.shape!r} ({len(written.episodes)} episodes)", file=out)
@@ -95,7 +95,7 @@ def score(args: argparse.Namespace, folder: Path) -> int:
             f"  {row['verdict']:24} {_range(row['was']):>16} -> {_range(row['now']):16} {row['turns']} turns", file=out
         )
     _say_figures(told, out)
-    print(f"written to {args.out / 'rewards.json'}", file=out)
+    print(f"written to {file}", file=out)
     if args.json:
         print(json.dumps(told))
     return 1 if others and not args.overrides else 0

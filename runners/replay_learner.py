@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from runners.pulse import Pulse, lasting
+from runners.replay import named
 from runners.usage import UsageError
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from core.training.settings import TrainerSettings
     from runners.replay_settings import Settings
 
-FILE = "learner.json"
 COLUMNS = ("loss", "kl", "kl_behaviour", "entropy", "grad_norm", "clip_share")
 """Of the table, where they are not 0 in all steps; the file has all figures."""
 WIDE, NARROW = 20, 12
@@ -37,11 +37,11 @@ def run(args: argparse.Namespace, folder: Path) -> int:
     from core.record.one_writer import one_writer
     from core.record.retrained import plan_of
     from runners import interrupts
-    from runners.preflight import check_learner, check_model
+    from runners.preflight import check_learner
     from runners.replay_settings import Settings
 
     settings = Settings(folder, args.overrides)
-    check_model(settings.config, str(folder / "config.json"))
+    _check_policy(settings.config, folder)
     began = time.monotonic()
     with Pulse(lambda: f"kernelmill replay: reading {folder / 'record'}, {lasting(time.monotonic() - began)}"):
         plan = plan_of(folder, args.first, args.last_step)
@@ -49,14 +49,25 @@ def run(args: argparse.Namespace, folder: Path) -> int:
         check_learner(settings.of(plan.rows[-1]))
     for line in [*plan.told, *settings.told]:
         interrupts.say(f"kernelmill replay: {line}")
-    replay = Replay(folder, plan, settings, args.out / FILE, sys.stderr if args.json else sys.stdout)
+    replay = Replay(
+        folder, plan, settings, named(args.out, "learner", settings.overrides), sys.stderr if args.json else sys.stdout
+    )
     with one_writer(args.out, "replay"), Pulse(replay.line), interrupts.stop_or_end("replay", replay.stop):
         replay.run()
     if args.json:
         print(json.dumps(replay.told()))
     if replay.stopping:
         return interrupts.INTERRUPTED
-    return 0 if replay.same or args.overrides else 1
+    return 0 if replay.same or settings.overrides else 1
+
+
+def _check_policy(config: "RunConfig", folder: Path) -> None:
+    """The learner wants no tokenizer. Raises UsageError."""
+    if not Path(config.model.path).is_dir() and not config.model.revision:
+        raise UsageError(
+            f"{folder / 'config.json'}: model.path = {config.model.path!r}: there is no such folder (looked in "
+            f"{Path.cwd()}): say where the policy that the run started from is now by model.path=FOLDER"
+        )
 
 
 class Replay:
@@ -219,7 +230,7 @@ class Replay:
     # -- what is said ------------------------------------------------------------------------------------------------
 
     def told(self) -> dict[str, Any]:
-        """Plain data: what learner.json holds."""
+        """Plain data: what the file holds."""
         import torch
 
         return {

@@ -21,9 +21,10 @@ class Settings:
         from core.record import reading
 
         self.config = load(folder / "config.json", overrides)
-        self.overrides, self.overridden_from = overrides, 1
+        moved = [text for text in overrides if text.startswith("model.path=")]  # where it is, not what
+        self.overrides, self.overridden_from = [text for text in overrides if text not in moved], 1
         told = [(fact.at, fact.data["changes"]) for fact in reading.facts(folder) if fact.kind == "other_settings"]
-        own = load(folder / "config.json")
+        own = load(folder / "config.json", moved)
         self.reward = own.reward
         """The run's."""
         self._then = BackThen(own, told)
