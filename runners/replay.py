@@ -123,8 +123,7 @@ def refuse_own(folder: Path, out: Path) -> None:
     places = (own.root, own.record, own.checkpoints, own.weights, own.logs, own.nats)
     where = out.resolve()
     for place in places:
-        inside = where == place.resolve() or (place is not own.root and place.resolve() in where.parents)
-        if inside or where in place.resolve().parents:
+        if where == place.resolve() or (place is not own.root and place.resolve() in where.parents):
             raise UsageError(f"--out {out} is a place of the run's own files: choose another folder")
 
 

@@ -244,7 +244,7 @@ def _say(told: dict[str, Any], rows: "Sequence[Row]", folder: Path, out: TextIO)
     from runners.live import clean
 
     turns = sum(row.times for row in rows)
-    print(f"{len(rows)} kernels of {told['episodes']} episodes judged again ({turns} turns)", file=out)
+    print(f"{len(rows)} different kernels judged again, of {turns} turns in {told['episodes']} episodes", file=out)
     width = max(len(pair["was"]) for pair in told["verdicts"])
     for pair in told["verdicts"]:
         mark = " " if pair["was"] == pair["now"] else "*"

@@ -255,8 +255,9 @@ class Replay:
         steps = [step for step in self.steps if step["step"] >= self._plan.first]
         others = [step for step in self.steps if not step["same"]]
         if self._settings.overrides:
+            print("mean of these steps, in the run -> now", file=self._out)
             for name, (now, was) in _means(steps).items():
-                print(f"mean {name:14} {was:.4g} -> {now:.4g}", file=self._out)
+                print(f"  {name:14} {was:.4g} -> {now:.4g}", file=self._out)
         elif others:
             told = f"{len(others)} of {len(self.steps)} steps are not the run's, to the last bit"
             print(f"{told}; the first is step {others[0]['step']}: {_why(others[0])}", file=self._out)

@@ -128,12 +128,14 @@ def test_from_a_checkpoint_with_what_stands_before_on_the_way(copy, replayed):
 
 def test_other_settings_count_from_their_step_on_and_figures_stand_beside_the_run_s(made, replayed, tmp_path):
     out = tmp_path / "out"
-    told, said = replayed(made, "--out", out, "--from", 3, "learner.lr=2e-2", "reward.correct=9")
+    told, said = replayed(made, "--out", out, "--from", 3, "learner.lr=2e-2", "reward.compiled=0.0")
     two, three = told["steps"]
     assert two["step"] == 3 and three["step"] == 4, "from the checkpoint before it"
     assert two["figures"]["lr"] == {"now": 2e-2, "was": 3e-3}
     assert two["weights"]["same"] is False and three["figures"]["kl_behaviour"]["now"] > 0
-    assert "loss" in three["others"] and "with learner.lr=2e-2 reward.correct=9" in said and "mean loss" in said
+    assert two["figures"]["reward/mean"]["now"] == 0.0 < two["figures"]["reward/mean"]["was"], "no verdict is a pass"
+    assert "loss" in three["others"] and "mean of these steps, in the run -> now" in said
+    assert said.startswith("steps 3 to 4 with learner.lr=2e-2 reward.compiled=0.0, from checkpoint 2")
     plain, _ = replayed(made, "--out", out, "--from", 3)
     assert plain["same"] and len(list(out.glob("learner*.json"))) == 2, "neither is written over"
 
