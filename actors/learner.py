@@ -29,14 +29,13 @@ from actors.actor import Actor
 from actors.adapter_blobs import AdapterBlobs
 from actors.agreement import tell_other_settings
 from actors.compute import MainThreadCalls
-from actors.learner_parts import collector_state, outgoing, trainer_settings
+from actors.learner_parts import collector_state, intake, outgoing, step_figures, trainer_settings
 from actors.learner_stages import Ahead, Beside, StageTimes, follow_beats
 from bus import facts
 from bus.broker import SequenceConflict
 from bus.messages import Policy, Step
 from configs.load import ConfigError
 from core.checkpoints import store
-from core.episodes.metrics import batch_metrics
 from core.flow.chain import Chain, GroupOutcome
 from core.flow.collector import Collector, CollectorState, Group
 from core.flow.stages import StageUse
@@ -211,35 +210,26 @@ class Learner(Actor):
 
     def _take_in(self, groups: list[Group], version: int):
         """In the thread of `Ahead`."""
-        from core.training.intake import take_in
-
-        return take_in(
-            groups,
-            version,
-            staleness_bound=self.config.staleness_bound,
-            credit=self.config.episodes.credit,
-            gamma=self.config.episodes.gamma,
-            prepare=self._ranks.prepare,
-        )
+        return intake(self.config, groups, version, self._ranks.prepare)
 
     async def _train(self, groups: list[Group]) -> None:
         started = self.clock.monotonic()
         before = self._step
-        intake = await self._ahead.take(groups, before)
+        taken = await self._ahead.take(groups, before)
         self._stages.took("time/prepare_exposed_s", started)
-        if intake.batch is None:
-            await self._append(self._record("rejected", intake.outcomes))
-            self._collector.consume(list(intake.outcomes))
+        if taken.batch is None:
+            await self._append(self._record("rejected", taken.outcomes))
+            self._collector.consume(list(taken.outcomes))
             return
-        self._stages.add("time/prepare_s", intake.batch.seconds)
+        self._stages.add("time/prepare_s", taken.batch.seconds)
         started = self.clock.monotonic()
         following = asyncio.create_task(
             self._ahead.follow(
-                self._collector, intake.outcomes, before + 1, dull=self._dull_groups, changed=self._episodes_came
+                self._collector, taken.outcomes, before + 1, dull=self._dull_groups, changed=self._episodes_came
             )
         )
         try:
-            metrics = await self._compute.call(self._ranks.step, intake.batch)
+            metrics = await self._compute.call(self._ranks.step, taken.batch)
         finally:
             following.cancel()
             await asyncio.wait({following})
@@ -248,15 +238,13 @@ class Learner(Actor):
         if not metrics["applied"]:
             await self._refused(groups, metrics)
             return
-        episodes = [episode for group in groups for episode in group.episodes.values()]
-        max_turns = self.config.episodes.max_turns
-        metrics |= batch_metrics(episodes, before, max_turns=max_turns, left_out=intake.left_out)
+        metrics |= step_figures(self.config, taken)
         metrics |= {"time/wait_s": 0.0} | self._stages.read() | {"time/learner_s": self.clock.monotonic() - started}
         metrics |= self._use.step(self.clock.now(), metrics)
-        await self._append(self._record("step", intake.outcomes, metrics))
-        self._collector.consume(list(intake.outcomes))
+        await self._append(self._record("step", taken.outcomes, metrics))
+        self._collector.consume(list(taken.outcomes))
         self._after_step = self._collector.state()
-        log.info("step", step=self._step, reward=metrics.get("reward/mean"), episodes=intake.trained)
+        log.info("step", step=self._step, reward=metrics.get("reward/mean"), episodes=taken.trained)
         await self._publish_weights()
         if self._step % self.config.checkpoints.every_steps == 0 or self._step == self.config.run.steps:
             await self._write_checkpoint()
@@ -331,7 +319,14 @@ class Learner(Actor):
             self._retired = True
             await asyncio.to_thread(retire, root, self._incarnation)
         seconds = self._stages.took("time/publish_s", started)
-        await self.bus.fact(facts.WEIGHTS_PUBLISHED, version=taken.version, seconds=seconds, bytes=manifest.bytes)
+        await self.bus.fact(
+            facts.WEIGHTS_PUBLISHED,
+            version=taken.version,
+            seconds=seconds,
+            bytes=manifest.bytes,
+            fingerprint=manifest.fingerprint,
+            incarnation=self._incarnation,
+        )
 
     async def _write_checkpoint(self) -> None:
         """Take the latest step, with the collector as it was right after it, and write it beside what follows."""

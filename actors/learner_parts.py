@@ -1,14 +1,17 @@
-"""What a learner is made of, from a run's config and from a checkpoint."""
+"""What a learner is made of, from a run's config and from a checkpoint; a replay of one is made of the same parts."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from core.checkpoints import store
-from core.flow.collector import CollectorState
+from core.episodes.metrics import batch_metrics
+from core.flow.collector import CollectorState, Group
 
 if TYPE_CHECKING:
     from configs.schema import RunConfig
+    from core.training.intake import Intake
     from core.training.settings import TrainerSettings
     from core.training.trainer import Trainer
     from core.weights.outgoing import Outgoing
@@ -18,6 +21,26 @@ def collector_state(extra: store.Extra) -> CollectorState:
     """The collector as a checkpoint remembers it."""
     state = msgspec.json.decode(extra.notes["collector"], type=CollectorState)
     return msgspec.structs.replace(state, consumed=extra.consumed)
+
+
+def intake(config: "RunConfig", groups: Sequence[Group], version: int, prepare: Callable[..., Any]) -> "Intake":
+    """What a step of the policy of `version` makes of these groups (`core.training.intake`). prepare: as there."""
+    from core.training.intake import take_in
+
+    return take_in(
+        groups,
+        version,
+        staleness_bound=config.staleness_bound,
+        credit=config.episodes.credit,
+        gamma=config.episodes.gamma,
+        prepare=prepare,
+    )
+
+
+def step_figures(config: "RunConfig", intake: "Intake") -> dict[str, float]:
+    """What a step's record says of its episodes, beside the trainer's numbers."""
+    episodes = [episode for group in intake.groups for episode in group.episodes.values()]
+    return batch_metrics(episodes, intake.version, max_turns=config.episodes.max_turns, left_out=intake.left_out)
 
 
 def outgoing(config: "RunConfig", trainer: "Trainer") -> "Outgoing":

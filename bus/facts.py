@@ -7,7 +7,7 @@ and replay read nothing else but them, the STEPS chain and the episodes.
     joined, left       every actor   kind, pid, host [reason]
     died               sampler       kind, actor, handed_on (deliveries that were nakked)
     judged             evaluator     candidate_key, kind, category, wall_s, cached, deliveries
-    weights_published  learner       version, seconds, bytes
+    weights_published  learner       version, seconds, bytes, fingerprint, incarnation: what a replay of it is held to
     weights_applied    generator     version, seconds
     weights_refused    generator     version, wanted, got
     heldout            generator     group_id, version, seed, episodes (`core.episodes.heldout_figures.HeldOutEpisode`);

@@ -11,6 +11,7 @@ runs/demo/
   audit.jsonl           which tasks would pay for computing nothing
   report.html
   best/                 the best kernel of each task, judged again (`kernelmill best`)
+  replay/               what `kernelmill replay` found
 """
 
 import json

@@ -22,7 +22,6 @@ from runners.pulse import Pulse, lasting
 
 if TYPE_CHECKING:
     from configs.schema import RunConfig
-    from core.evaluation.pool import JudgePool
     from core.record.best import Kernel
     from core.record.best_folder import BestFolder, Row
     from core.tasks.task import Task
@@ -114,18 +113,9 @@ def _chosen(written: "dict[str, list[Kernel]]", patterns: list[str]) -> "dict[st
 
 def _jobs(config: "RunConfig", chosen: "dict[str, list[Kernel]]") -> "list[tuple[Task, list[Kernel]]]":
     """Each task with the kernels that are to be judged again."""
-    from core.tasks.rows import Refused
-    from runners.preflight import tasks_of
-    from runners.usage import UsageError
+    from runners.judging_again import tasks_by_id
 
-    refused: list[Refused] = []
-    tasks = {task.task_id: task for side in ("train", "heldout") for task in tasks_of(config, side, refused)}
-    if gone := [task_id for task_id in chosen if task_id not in tasks]:
-        some = ", ".join(gone[:3]) + (", ..." if len(gone) > 3 else "")
-        told = f"{len(gone)} of {len(chosen)} tasks with kernels are no more in the run's sources: {some}"
-        if len(gone) == len(chosen):
-            raise UsageError(f"{told}; put the sources back as they were")
-        print(f"kernelmill best: {told}: left out", file=sys.stderr)
+    tasks = tasks_by_id(config, chosen, "best")
     return [(tasks[task_id], kernels) for task_id, kernels in chosen.items() if task_id in tasks]
 
 
@@ -162,14 +152,14 @@ async def _judged(
 ) -> None:
     import asyncio
 
-    from runners.judging_again import judged_again
+    from runners.judging_again import judge_of, judged_again
     from runners.playing import key_of, pool_of
 
     pool = pool_of(config)
     keys = [tuple(key_of(config, task, kernel.source) for kernel in kernels) for task, kernels in jobs]
 
     def standing() -> list[bool]:
-        kept.judge_with(_judge(pool))
+        kept.judge_with(judge_of(pool))
         return [kept.stands(task.task_id, judged) for (task, _), judged in zip(jobs, keys, strict=True)]
 
     try:
@@ -196,19 +186,6 @@ async def _judged(
                     group.create_task(one(task, kernels, judged))
     finally:
         await pool.stop()
-
-
-def _judge(pool: "JudgePool") -> dict[str, Any]:
-    """Whatever decides a verdict or its figures."""
-    from importlib.metadata import version
-
-    packages = {name: version(name) for name in ("kernelmill", "torch", "triton")}
-    return {
-        "device_class": pool.settings.device_class,
-        "gpu": pool.gpu,
-        "packages": packages,
-        "settings": pool.settings.identity(),
-    }
 
 
 def line_of(row: "Row") -> str:

@@ -27,6 +27,7 @@ COMMANDS = (
     "plan",
     "best",
     "optimize",
+    "replay",
     "import_config",
     "inspect",
     "doctor",

@@ -188,6 +188,10 @@ class JudgePool:
                     raise
 
     @property
+    def workers(self) -> int:
+        return len(self._workers)
+
+    @property
     def walls(self) -> str:
         """How strong the sandbox is, in words; empty before `start`."""
         hello = self._workers[0].hello

@@ -20,7 +20,7 @@ from core.record import heldout, reading
 
 
 class Kernel(msgspec.Struct, frozen=True, kw_only=True):
-    """One source that passed, and where the run wrote it first."""
+    """One source that was judged, here mostly one that passed, and where the run wrote it first."""
 
     task_id: str
     level: int
@@ -75,7 +75,7 @@ class _Turn(NamedTuple):
 def _written(run: Path) -> Iterator[Kernel]:
     for row in reading.episodes(run):
         episode = row.episode
-        turns = [_Turn(turn.index, turn.candidate, turn.verdict, _last(turn.versions)) for turn in episode.turns]
+        turns = [_Turn(turn.index, turn.candidate, turn.verdict, last_version(turn.versions)) for turn in episode.turns]
         yield from _right(episode.task_id, episode.level, episode.episode_id, turns)
     for name in (heldout.BEFORE, heldout.AFTER):
         if (evaluation := heldout.load_if_whole(run / name)) is not None:
@@ -103,6 +103,7 @@ def _right(task_id: str, level: int, episode: str, turns: Iterable[_Turn]) -> It
             )
 
 
-def _last(versions: bytes) -> int:
+def last_version(versions: bytes) -> int:
+    """The policy's that sampled the last token of a turn's column; 0 where there is none."""
     values = columns.unpack("versions", versions)
     return int(values[-1]) if len(values) else 0

@@ -11,7 +11,6 @@ asked for, and says until then what it was judged with.
 """
 
 import contextlib
-import fcntl
 import re
 import shutil
 from collections.abc import Iterator
@@ -26,6 +25,7 @@ from core.identity import digest, digest_json
 from core.record import files
 from core.record.best import Kernel
 from core.record.files import RecordError
+from core.record.one_writer import one_writer, refuse_link_to_nothing
 
 INDEX = "best.json"
 KERNEL, REFERENCE, VERDICT = "kernel.py", "reference.py", "verdict.json"
@@ -39,19 +39,9 @@ _PLAIN = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)*")
 def locked(root: Path) -> Iterator[None]:
     """The folder, made where it is absent, is this process's own. Raises RecordError where another one writes there, or
     where it can't be."""
-    if root.is_symlink() and not root.exists():
-        raise RecordError(f"{root} is a link to nothing: choose a new folder by --out")
+    refuse_link_to_nothing(root)
     _read(root)
-    root.mkdir(parents=True, exist_ok=True)
-    with (root / ".lock").open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RecordError(
-                f"another `kernelmill best` writes in {root}: wait for its end, or choose another --out"
-            ) from None
-        except OSError:  # a file system without locks
-            pass
+    with one_writer(root, "best"):
         yield
 
 

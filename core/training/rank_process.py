@@ -5,6 +5,7 @@ makes batches ready as they come, beside the step before, so that the main threa
 """
 
 import os
+import signal
 import sys
 import threading
 from datetime import timedelta
@@ -95,6 +96,7 @@ def serve(port: int, rank: int, parent: int) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for who started this, and ends it in order
     if torch.cuda.is_available():
         torch.cuda.init()
     serve(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

@@ -23,7 +23,9 @@ from torch import Tensor
 from core.checkpoints import store
 from core.weights import filesystem
 from core.weights.adapters import Part
+from core.weights.fingerprint import fingerprint
 from core.weights.outgoing import Outgoing
+from core.weights.shards import iterate_tensors
 
 Named = list[tuple[str, Tensor]]
 _AHEAD_BYTES = 2**29
@@ -112,6 +114,11 @@ class TakenWeights:
         with self.staging.written():
             return filesystem.publish(folder, self.version, self.tensors, keep=keep)
 
+    def fingerprint(self) -> str:
+        """What `publish` would write into the manifest; in its place, once."""
+        with _beside(self.device, self.ready) if self.staging is None else self.staging.written():
+            return fingerprint(self.tensors)
+
 
 @dataclass(frozen=True)
 class TakenCheckpoint:
@@ -136,6 +143,19 @@ class TakenCheckpoint:
                 folder, self.version, weights=self.weights, optimizer=self.optimizer, random=self.random,
                 extra=self.extra, model=self.model, dtype=self.dtype,
             )  # fmt: skip
+
+    def equals(self, path: Path) -> bool:
+        """Whether the checkpoint at `path` has the same weights and the same optimizer state, to the last bit. In place
+        of `write`, once."""
+        with self.staging.written():
+            for stem, mine in (("weights", dict(self.weights)), ("optimizer", dict(self.optimizer))):
+                for name, tensor in iterate_tensors(path, stem):
+                    other = mine.pop(name, None)
+                    if other is None or other.dtype != tensor.dtype or not torch.equal(other, tensor):
+                        return False
+                if mine:
+                    return False
+        return True
 
 
 @contextlib.contextmanager
