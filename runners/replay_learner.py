@@ -8,6 +8,7 @@ overrides.
 import argparse
 import json
 import math
+import os
 import sys
 import tempfile
 import time
@@ -40,6 +41,7 @@ def run(args: argparse.Namespace, folder: Path) -> int:
     from runners.preflight import check_learner
     from runners.replay_settings import Settings
 
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # it warns of every second that one rank waits for another
     settings = Settings(folder, args.overrides)
     _check_policy(settings.config, folder)
     began = time.monotonic()
@@ -113,9 +115,9 @@ class Replay:
         from core.record.retrained import batches
 
         rows, first = self._plan.rows, self._plan.first
-        asked = f"steps {first} to {rows[-1].step}" if rows[-1].step > first else f"step {first}"
+        asked = _span(first, rows[-1].step)
         overrides = f" with {' '.join(self._settings.overrides)}" if self._settings.overrides else ""
-        way = f" (steps {rows[0].step} to {first - 1} on the way)" if rows[0].step < first else ""
+        way = f" ({_span(rows[0].step, first - 1)} on the way)" if rows[0].step < first else ""
         print(f"{asked}{overrides}, from {self._plan.start}{way}", file=self._out, flush=True)
         try:
             for row, groups in batches(self._folder, rows):
@@ -268,6 +270,10 @@ class Replay:
             told = f"{_count(len(self.steps), 'step')} as in the run, to the last bit: {', '.join(what)}"
             print(f"{told}, {sum(step['compared'] for step in self.steps)} figures", file=self._out)
         print(f"written to {self._file}", file=self._out)
+
+
+def _span(first: int, last: int) -> str:
+    return f"steps {first} to {last}" if last > first else f"step {first}"
 
 
 def _count(number: int, one: str, many: str = "") -> str:
