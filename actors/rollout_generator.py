@@ -26,10 +26,10 @@ from actors.cards import number_cards, take_cards
 from actors.given_up import bury_group
 from actors.parity_check import check_parity
 from bus import facts, subjects
-from bus.broker import Delivery
+from bus.broker import Delivery, TooLarge
 from bus.messages import Ended, Evaluation, Held, Policy, Request
 from bus.worker import Retry, Worker
-from core.episodes.episode import Episode
+from core.episodes.episode import Episode, tombstone
 from core.episodes.heldout_figures import slim
 from core.episodes.play import play_group
 from core.episodes.settings import PlaySettings
@@ -198,26 +198,39 @@ class RolloutGenerator(Actor):
                 if attempt == PINS:
                     raise
                 log.info("held-out group played anew", why=str(lost), trace=request.group_id)
-        await self.bus.fact(
-            facts.HELDOUT,
-            trace=request.group_id,
-            group_id=request.group_id,
-            version=view.version,
-            seed=request.seed,
-            episodes=msgspec.to_builtins(slim(sorted(episodes, key=lambda episode: episode.index))),
-        )
+        played = sorted(episodes, key=lambda episode: episode.index)
+        for candidates in (True, False):
+            try:
+                await self.bus.fact(
+                    facts.HELDOUT,
+                    trace=request.group_id,
+                    group_id=request.group_id,
+                    version=view.version,
+                    seed=request.seed,
+                    episodes=msgspec.to_builtins(slim(played, candidates=candidates)),
+                )
+                break
+            except TooLarge as error:
+                if not candidates:
+                    raise
+                log.warning("held-out kernels left out of the answer", why=str(error), trace=request.group_id)
 
     async def _publish(self, request: Request, episode: Episode) -> None:
-        await self.bus.publish_ended(
-            Ended(
-                run_id=self.bus.run_id,
-                trace=request.group_id,
-                episode=episode,
-                admission=request.admission,
-                size=request.size,
-                generator=self.name,
-            )
+        ended = Ended(
+            run_id=self.bus.run_id,
+            trace=request.group_id,
+            episode=episode,
+            admission=request.admission,
+            size=request.size,
+            generator=self.name,
         )
+        try:
+            await self.bus.publish_ended(ended)
+        except TooLarge as error:  # played again it would be as large: it ends as a tombstone, and the group closes
+            log.error("episode too large", why=str(error), fact=facts.REFUSED, trace=request.group_id)
+            subject = subjects.episode(self.bus.run_id, episode.group_id, episode.index)
+            await self.bus.fact(facts.REFUSED, trace=request.group_id, subject=subject, reason=str(error))
+            await self.bus.publish_ended(msgspec.structs.replace(ended, episode=oversize(episode, str(error))))
         self._episodes += 1
 
     async def _verdict(self, task: Task, candidate: str, trace: str) -> Verdict:
@@ -348,6 +361,12 @@ class RolloutGenerator(Actor):
 
     def gauges(self) -> dict[str, float]:
         return {"episodes": float(self._episodes), **self._engine.gauges()}
+
+
+def oversize(episode: Episode, why: str) -> Episode:
+    """The tombstone of an episode that could not be handed over."""
+    known = {"level": episode.level, "role": episode.role}
+    return tombstone(episode.group_id, episode.index, episode.task_id, "oversize", why, **known)
 
 
 def leaves(errors: BaseExceptionGroup) -> list[BaseException]:
