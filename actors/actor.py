@@ -11,6 +11,7 @@ it too, in the order of `actors.run_end`.
 import asyncio
 import contextlib
 import os
+import secrets
 import signal
 from typing import ClassVar
 
@@ -49,6 +50,7 @@ class Actor:
         self.stopping = asyncio.Event()
         self.beat_now = asyncio.Event()
         self._lag_s = 0.0
+        self._life = secrets.token_hex(6)
         self._leaving = False
         self._at_work = False
         self._asked = False
@@ -185,6 +187,7 @@ class Actor:
                 actor=self.name,
                 pid=pid(),
                 host=host(),
+                life=self._life,
                 at=self.clock.now(),
                 version=version,
                 fingerprint=fingerprint,

@@ -1,6 +1,7 @@
 """The prompt sampler: decides what is attempted next, and hands on the work of actors that died.
 
-    consumes     STEPS (credits come back), actors bucket (which policy the generators hold; deaths)
+    consumes     STEPS (credits come back), actors bucket (which policy the generators hold; deaths), DEAD (work that
+                 nobody gets any more: its groups are closed)
     produces     REQUESTS, facts `admitted`, `left_out`, `left_out_rows`, `died`, `poisoned`; KV cursor; with
                  `evaluation.every_steps` held-out requests as well, which are no admissions and take no credits
                  (`actors.heldout_sender`)
@@ -21,11 +22,12 @@ from typing import ClassVar
 import structlog
 
 from actors.actor import Actor
-from actors.given_up import bury_group, infra_verdict
+from actors.given_up import bury_group, bury_unread_group, infra_verdict, unread_verdict
 from actors.heldout_sender import HeldOutSender
 from actors.sound_tasks import SoundTasks
-from bus import codec, facts
+from bus import codec, facts, subjects
 from bus.broker import SequenceConflict
+from bus.dead_letters import DeadLetters
 from bus.messages import Cursor, Evaluation, Request
 from bus.reaper import Reaper
 from core.evaluation.audit.auditor import Auditor
@@ -70,6 +72,7 @@ class PromptSampler(Actor):
         self._chain = Chain()
         self._next_step_seq = 1
         self._reaper = Reaper(self.bus, max_deaths=self.config.bus.max_worker_deaths, on_poison=self._give_up)
+        self._dead_letters = DeadLetters(self.bus, self._reaper, self._unreadable)
         self._changed = asyncio.Event()
         self._admitted = 0
         self._draw = 0
@@ -86,7 +89,13 @@ class PromptSampler(Actor):
             await self.bus.fact(facts.LEFT_OUT_ROWS, count=len(refused), first=first)
         try:
             async with asyncio.TaskGroup() as tasks:
-                watchers = [tasks.create_task(self._follow_steps()), tasks.create_task(self._follow_actors())]
+                watches = (
+                    self._follow_steps(),
+                    self._follow_actors(),
+                    self._reaper.sweep(self.config.bus.dead_after_s),
+                    self._dead_letters.follow(),
+                )
+                watchers = [tasks.create_task(watch) for watch in watches]
                 if self._heldout is not None:
                     watchers.append(tasks.create_task(self._heldout.run()))
                 await self._admit_until_finished()
@@ -225,14 +234,24 @@ class PromptSampler(Actor):
             await self._reaper.see(actor, beat)
             self._changed.set()
 
-    async def _give_up(self, stream: str, payload: bytes, why: str) -> None:
+    async def _give_up(self, stream: str, subject: str, payload: bytes, why: str) -> None:
         """The terminal trace of poisoned work: tombstones for what is missing of a group, an infra verdict."""
+        try:
+            if stream == self.bus.names.requests:
+                await bury_group(self.bus, codec.decode(payload, Request), "poison", why)
+            else:
+                await self.bus.publish_judged(infra_verdict(codec.decode(payload, Evaluation), why, self.name))
+        except codec.Refused:
+            await self._unreadable(stream, subject, why)
+
+    async def _unreadable(self, stream: str, subject: str, why: str) -> None:
+        """The same for work of which only the subject can be read."""
+        key = subjects.last_part(subject)
         if stream == self.bus.names.requests:
-            request = codec.decode(payload, Request)
-            await bury_group(self.bus, request, "poison", why)
-        else:
-            evaluation = codec.decode(payload, Evaluation)
-            await self.bus.publish_judged(infra_verdict(evaluation, why, self.name))
+            if self._chain.outcome(key) is None:
+                await bury_unread_group(self.bus, key, "poison", why)
+        elif await self.bus.standing_verdict(key) is None:
+            await self.bus.publish_judged(unread_verdict(self.bus.run_id, key, why, self.name))
 
     def gauges(self) -> dict[str, float]:
         return {

@@ -16,8 +16,9 @@ import structlog
 
 from bus import claims, codec, facts, subjects, topology
 from bus.broker import Broker, Entry, Record, SequenceConflict, SubjectTaken
+from bus.holders import Holders
 from bus.messages import Beat, Blob, Cursor, Dead, Ended, Evaluation, Fact, Judged, Message, Policy, Request, Step
-from bus.undecodable import Undecodable, misfit
+from bus.undecodable import Group, Undecodable, misfit
 from core.clock import Clock, SystemClock
 
 PUBLISH_TIMEOUT_S = 60.0
@@ -46,6 +47,7 @@ class Names:
         self.dead = subjects.stream(run_id, topology.DEAD)
         self.policy = subjects.bucket(run_id, topology.POLICY)
         self.actors = subjects.bucket(run_id, topology.ACTORS)
+        self.held = subjects.bucket(run_id, topology.HELD)
         self.sampler = subjects.bucket(run_id, topology.SAMPLER)
 
 
@@ -67,6 +69,7 @@ class RunBus:
         self.names = Names(run_id)
         self._undecodable = Undecodable(broker, run_id)
         self._claims = claims.Claims(episodes) if episodes is not None else None
+        self.holders = Holders(broker, self.names.held)
         self._verdict_waits: dict[str, list[asyncio.Future[Judged]]] = {}
         self._verdict_subscription: Any = None
         self._reconnected: list[Callable[[], None]] = []
@@ -157,6 +160,10 @@ class RunBus:
         if len(data) <= min(claims.ABOVE, self.broker.max_message):
             return await self._publish_once(subject, data)
         return await self._publish_once(subject, await self._claims.put(ended, data))
+
+    async def admitted(self, group_id: str) -> Group | None:
+        """What stands in the group's `admitted` fact; None without one."""
+        return await self._undecodable.group(group_id)
 
     async def standing_episodes(self, group_id: str, size: int) -> set[int]:
         """Indices of a group's episodes that stand in the log."""
@@ -254,6 +261,7 @@ class RunBus:
                 yield policy
 
     async def beat(self, beat: Beat) -> None:
+        await self.holders.tell(beat)
         await self.broker.put(self.names.actors, self.actor, codec.encode(beat))
 
     async def beats(self) -> list[Beat]:

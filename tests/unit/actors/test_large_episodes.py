@@ -65,8 +65,9 @@ def test_an_episode_of_10_mb_is_read_and_recorded_whole_and_then_goes(scene, mon
         assert file.stat().st_size > 10 * MB
         recorder = Recorder(scene.stage.config, own, "recorder-0", scene.folder, SystemClock())
         work = asyncio.create_task(recorder.run())
-        while recorder.gauges()["archived_episodes"] < 2:
-            await asyncio.sleep(0.05)
+        async with asyncio.timeout(30):
+            while recorder.gauges()["archived_episodes"] < 2:  # noqa: ASYNC110  nothing tells
+                await asyncio.sleep(0.05)
         monkeypatch.setattr(claims, "_YOUNG_S", 0.0)
         await recorder._trim(2)
         assert not file.exists()
