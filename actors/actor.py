@@ -21,6 +21,7 @@ import structlog
 from actors.agreement import agree_on_config, keep_config
 from actors.only_one import AnotherOne, wait_until_alone
 from actors.run_end import run_has_ended
+from actors.stalled import tell_what_ended
 from bus import facts
 from bus.messages import Beat, Held
 from bus.run_bus import RunBus, host, pid
@@ -98,6 +99,9 @@ class Actor:
         except AnotherOne:
             with contextlib.suppress(TimeoutError):  # then the beat expires, and a death is told
                 await self._leave()
+            raise
+        except Exception as error:
+            await tell_what_ended(self.bus, error)
             raise
         finally:
             for task in (work, *background):

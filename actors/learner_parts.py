@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from configs.load import ConfigError
 from core.checkpoints import store
 from core.flow.collector import CollectorState
 
@@ -12,6 +13,14 @@ if TYPE_CHECKING:
     from core.training.settings import TrainerSettings
     from core.training.trainer import Trainer
     from core.weights.outgoing import Outgoing
+
+
+class Fenced(RuntimeError):
+    """Another learner has taken over."""
+
+
+class LostCheckpoints(ConfigError):
+    """The run can't go on from what its folder holds."""
 
 
 def collector_state(extra: store.Extra) -> CollectorState:

@@ -25,11 +25,12 @@ from actors.actor import Actor
 from actors.given_up import bury_group, bury_unread_group, infra_verdict, unread_verdict
 from actors.heldout_sender import HeldOutSender
 from actors.sound_tasks import SoundTasks
+from actors.stalled import tell
 from bus import codec, facts, subjects
 from bus.broker import SequenceConflict
 from bus.dead_letters import DeadLetters
 from bus.messages import Cursor, Evaluation, Request
-from bus.reaper import Reaper
+from bus.reaper import Reaper, leaving
 from core.evaluation.audit.auditor import Auditor
 from core.flow.admission import admissible
 from core.flow.chain import Chain
@@ -77,6 +78,7 @@ class PromptSampler(Actor):
         self._admitted = 0
         self._draw = 0
         self._version_seen_at: dict[int, float] = {}
+        self._late_for = -1
         self._heldout: HeldOutSender | None = None
         if self.config.evaluation.every_steps:
             self._heldout = HeldOutSender(
@@ -111,6 +113,7 @@ class PromptSampler(Actor):
         while not self.stopping.is_set():
             self._changed.clear()
             self._refuse_to_go_nowhere()
+            await self._tell_late_generators()
             for _ in range(self._admissible()):
                 drawn = await self._next_sound()
                 if drawn is None:
@@ -152,6 +155,20 @@ class PromptSampler(Actor):
             return newest
         held = [beat.version for beat in self._reaper.beats.values() if beat.kind == "generator" and beat.version >= 0]
         return min(held, default=newest)
+
+    async def _tell_late_generators(self) -> None:
+        """Once per version: credits no longer wait for who should hold it by now."""
+        newest, patience_s = self._chain.version, self.config.weights.apply_timeout_s
+        since = self._version_seen_at.setdefault(newest, self.clock.monotonic())
+        if newest == self._late_for or self.clock.monotonic() - since <= patience_s:
+            return
+        beats = [beat for beat in self._reaper.beats.values() if beat.kind == "generator" and beat.version >= 0]
+        late = [f"{beat.actor} (at {beat.version})" for beat in beats if beat.version < newest and not leaving(beat)]
+        if late:
+            self._late_for = newest
+            await tell(
+                self.bus, f"{self.name} waited {patience_s:g} s for version {newest} at {', '.join(sorted(late))}"
+            )
 
     async def _next_sound(self) -> tuple[int, Task] | None:
         """(epoch, task) of the next draw that falls on a task which may be trained on; None when asked to stop."""

@@ -20,6 +20,7 @@ from typing import ClassVar
 import msgspec
 import structlog
 
+from actors import stalled
 from actors.actor import Actor
 from actors.adapter_blobs import local_source
 from actors.cards import number_cards, take_cards
@@ -250,7 +251,7 @@ class RolloutGenerator(Actor):
         try:
             judged = await self.bus.judged(evaluation, timeout_s=self.config.rollout.verdict_timeout_s)
         except TimeoutError as error:
-            await self.bus.fact(facts.STALLED, trace=trace, text=str(error))
+            await stalled.tell(self.bus, str(error), trace)
             return Verdict(candidate_key=key, kind="infra", category="timeout", feedback=str(error))
         return judged.verdict
 
@@ -317,6 +318,8 @@ class RolloutGenerator(Actor):
                     if source not in told:
                         told.add(source)
                         log.warning("weights not received", source=source, version=policy.version, why=why)
+                        if isinstance(error, TimeoutError):
+                            await stalled.tell(self.bus, f"{self.name}, for version {policy.version}: {error}")
             if self.clock.monotonic() > deadline:
                 raise TimeoutError(
                     f"{self.name} could not have the weights of version {policy.version} in {patience_s:g} s: {why}"
