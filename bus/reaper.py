@@ -6,8 +6,7 @@ hands of `max_deaths` workers when they died is poison: it gets its terminal tra
 that nobody waits for it, and is buried with everything that is needed to understand it.
 
 A beat that nobody saw, since the reaper was dead as well or two came close together, is not lost: what a process holds
-stands in a bucket of its own until it holds nothing. Every `dead_after_s` the reaper looks there for processes that no
-longer beat.
+stands in a bucket of its own until it holds nothing, and the reaper looks there for processes that no longer beat.
 """
 
 import asyncio
@@ -21,6 +20,8 @@ from bus.messages import Beat, Dead, Held
 from bus.run_bus import RunBus
 
 log = structlog.get_logger()
+_LOOKS = 4
+"""So often in `dead_after_s` the reaper looks for processes that hold something and are no more."""
 
 
 def leaving(beat: Beat) -> bool:
@@ -67,20 +68,19 @@ class Reaper:
     async def sweep(self, dead_after_s: float) -> None:
         """Until cancelled: find the deaths that `see` was not told of."""
         while True:
-            # After an outage all beats have expired: whoever lives gets as long as ever to beat again.
-            left_s = self._connected_at + dead_after_s - self._bus.clock.monotonic()
-            if left_s > 0:
-                await asyncio.sleep(left_s)
-                continue
+            # After an outage all beats have expired: whoever lives gets as long as ever to beat again. One whose name
+            # another process has is dead at any time.
+            steady = self._bus.clock.monotonic() >= self._connected_at + dead_after_s
             try:
                 holders = await self._bus.holders.all()
-                alive = {process(beat) for beat in await self._bus.beats()} if holders else set()
+                beats = await self._bus.beats() if holders else []
+                alive, names = {process(beat) for beat in beats}, {beat.actor for beat in beats}
                 for beat in holders:
-                    if process(beat) not in alive:
+                    if process(beat) not in alive and (steady or beat.actor in names):
                         await self._dead(beat)
             except TimeoutError as error:
                 log.info("no answer, asking again", why=str(error))
-            await asyncio.sleep(dead_after_s)
+            await asyncio.sleep(dead_after_s / _LOOKS)
 
     async def _dead(self, beat: Beat) -> None:
         if process(beat) in self._reaped:
