@@ -11,6 +11,7 @@ it too, in the order of `actors.run_end`.
 import asyncio
 import contextlib
 import os
+import secrets
 import signal
 from typing import ClassVar
 
@@ -20,6 +21,7 @@ import structlog
 from actors.agreement import agree_on_config, keep_config
 from actors.only_one import AnotherOne, wait_until_alone
 from actors.run_end import run_has_ended
+from actors.stalled import tell_what_ended
 from bus import facts
 from bus.messages import Beat, Held
 from bus.run_bus import RunBus, host, pid
@@ -49,6 +51,7 @@ class Actor:
         self.stopping = asyncio.Event()
         self.beat_now = asyncio.Event()
         self._lag_s = 0.0
+        self._life = secrets.token_hex(6)
         self._leaving = False
         self._at_work = False
         self._asked = False
@@ -96,6 +99,9 @@ class Actor:
         except AnotherOne:
             with contextlib.suppress(TimeoutError):  # then the beat expires, and a death is told
                 await self._leave()
+            raise
+        except Exception as error:
+            await tell_what_ended(self.bus, error)
             raise
         finally:
             for task in (work, *background):
@@ -187,6 +193,7 @@ class Actor:
                 actor=self.name,
                 pid=pid(),
                 host=host(),
+                life=self._life,
                 at=self.clock.now(),
                 version=version,
                 fingerprint=fingerprint,

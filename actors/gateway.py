@@ -23,6 +23,7 @@ from actors.eval_desk import Desk, Device, Judgement
 from actors.eval_http import EvalServer, listen
 from actors.evaluator import judge_settings
 from actors.fault_book import FaultBook
+from actors.stalled import tell
 from bus import facts
 from bus.messages import Beat, Evaluation
 from bus.run_bus import RunBus
@@ -77,7 +78,11 @@ class RunJudging:
             device_class=self.terms.device_class,
             asked_at=self._clock.now(),
         )
-        judged, stood = await self._bus.judged_or_stood(evaluation, timeout_s=self._timeout_s)
+        try:
+            judged, stood = await self._bus.judged_or_stood(evaluation, timeout_s=self._timeout_s)
+        except TimeoutError as error:
+            await tell(self._bus, str(error))
+            raise
         return Judgement(verdict=judged.verdict, evaluator=judged.evaluator, stood=stood)
 
     async def probe(self, number: int) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 import msgspec
 import structlog
 
+from actors.stalled import tell
 from bus import facts
 from bus.messages import Fact, Request
 from bus.run_bus import RunBus
@@ -96,7 +97,13 @@ class HeldOutSender:
         if held >= rounds.open:
             for group_id, position in rounds.to_ask():
                 await self._ask(rounds.open, group_id, position)
-        for group_id in rounds.overdue(self._clock.monotonic() - self._config.evaluation.answer_timeout_s):
+        patience_s = self._config.evaluation.answer_timeout_s
+        if overdue := rounds.overdue(self._clock.monotonic() - patience_s):
+            groups = "1 held-out group" if len(overdue) == 1 else f"{len(overdue)} held-out groups"
+            await tell(
+                self._bus, f"{self._bus.actor} waited {patience_s:g} s for {groups} of version {rounds.open}: given up"
+            )
+        for group_id in overdue:
             log.warning("held-out group given up: no answer", version=rounds.open, trace=group_id)
             rounds.answered(group_id, rounds.open, ())
         if rounds.complete:

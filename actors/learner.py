@@ -25,16 +25,24 @@ from typing import TYPE_CHECKING, ClassVar
 import msgspec
 import structlog
 
+from actors import stalled
 from actors.actor import Actor
 from actors.adapter_blobs import AdapterBlobs
 from actors.agreement import tell_other_settings
 from actors.compute import MainThreadCalls
-from actors.learner_parts import collector_state, intake, outgoing, step_figures, trainer_settings
+from actors.learner_parts import (
+    Fenced,
+    LostCheckpoints,
+    collector_state,
+    intake,
+    outgoing,
+    step_figures,
+    trainer_settings,
+)
 from actors.learner_stages import Ahead, Beside, StageTimes, follow_beats
 from bus import facts
 from bus.broker import SequenceConflict
 from bus.messages import Policy, Step
-from configs.load import ConfigError
 from core.checkpoints import store
 from core.flow.chain import Chain, GroupOutcome
 from core.flow.collector import Collector, CollectorState, Group
@@ -48,14 +56,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 COMMIT_TIMEOUT_S = 120.0
-
-
-class Fenced(RuntimeError):
-    """Another learner has taken over."""
-
-
-class LostCheckpoints(ConfigError):
-    """The run can't go on from what its folder holds."""
 
 
 class Learner(Actor):
@@ -104,15 +104,8 @@ class Learner(Actor):
         try:
             await self._publish_weights()
             await self._publishing.free()  # generators have nothing to sample with before
-            while self._step < self.config.run.steps and not self.stopping.is_set():
-                self._publishing.check()
-                self._checkpointing.check()
-                await self._reject_empty_groups()
-                groups = self._collector.ready()
-                if groups:
-                    await self._train(groups)
-                else:
-                    await self._wait_for_episodes(reader)
+            while self._step < self.config.run.steps and (groups := await self._next_groups(reader)):
+                await self._train(groups)
             await self._publishing.free()
             await self._checkpointing.free()
             if self._step >= self.config.run.steps:
@@ -183,6 +176,20 @@ class Learner(Actor):
                 self._collector.add(seq, ended.episode, admission=ended.admission, size=ended.size)
                 self._arrived.set()
             self._stages.add("time/fetch_s", self.bus.decoding_s - decoding)
+
+    async def _next_groups(self, reader: asyncio.Task[None]) -> list[Group]:
+        """Those of the next step; none when asked to stop."""
+        wanted, here = f"{self.config.sampler.groups_per_step} complete groups", self._collector
+        what = lambda: f"{wanted}; {here.waiting_episodes} episodes wait"  # noqa: E731
+        async with stalled.watched(self.bus, what, after_s=self.config.episodes.deadline_s):
+            while not self.stopping.is_set():
+                for beside in (self._publishing, self._checkpointing):
+                    beside.check()
+                await self._reject_empty_groups()
+                if groups := self._collector.ready():
+                    return groups
+                await self._wait_for_episodes(reader)
+        return []
 
     async def _wait_for_episodes(self, reader: asyncio.Task[None]) -> None:
         started = self.clock.monotonic()
@@ -371,6 +378,7 @@ class Learner(Actor):
                 await self._committed()
         except (TimeoutError, Fenced) as error:
             log.warning("stopped without a checkpoint of the latest steps", step=self._step, why=str(error))
+            await stalled.tell_what_ended(self.bus, error)
 
     async def _committed(self) -> None:
         deadline = self.clock.monotonic() + COMMIT_TIMEOUT_S

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from configs.load import ConfigError
 from core.checkpoints import store
 from core.episodes.metrics import batch_metrics
 from core.flow.collector import CollectorState, Group
@@ -15,6 +16,14 @@ if TYPE_CHECKING:
     from core.training.settings import TrainerSettings
     from core.training.trainer import Trainer
     from core.weights.outgoing import Outgoing
+
+
+class Fenced(RuntimeError):
+    """Another learner has taken over."""
+
+
+class LostCheckpoints(ConfigError):
+    """The run can't go on from what its folder holds."""
 
 
 def collector_state(extra: store.Extra) -> CollectorState:

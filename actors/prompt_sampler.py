@@ -1,6 +1,7 @@
 """The prompt sampler: decides what is attempted next, and hands on the work of actors that died.
 
-    consumes     STEPS (credits come back), actors bucket (which policy the generators hold; deaths)
+    consumes     STEPS (credits come back), actors bucket (which policy the generators hold; deaths), DEAD (work that
+                 nobody gets any more: its groups are closed)
     produces     REQUESTS, facts `admitted`, `left_out`, `left_out_rows`, `died`, `poisoned`; KV cursor; with
                  `evaluation.every_steps` held-out requests as well, which are no admissions and take no credits
                  (`actors.heldout_sender`)
@@ -21,13 +22,15 @@ from typing import ClassVar
 import structlog
 
 from actors.actor import Actor
-from actors.given_up import bury_group, infra_verdict
+from actors.given_up import bury_group, bury_unread_group, infra_verdict, unread_verdict
 from actors.heldout_sender import HeldOutSender
 from actors.sound_tasks import SoundTasks
-from bus import codec, facts
+from actors.stalled import tell
+from bus import codec, facts, subjects
 from bus.broker import SequenceConflict
+from bus.dead_letters import DeadLetters
 from bus.messages import Cursor, Evaluation, Request
-from bus.reaper import Reaper
+from bus.reaper import Reaper, leaving
 from core.evaluation.audit.auditor import Auditor
 from core.flow.admission import admissible
 from core.flow.chain import Chain
@@ -70,10 +73,12 @@ class PromptSampler(Actor):
         self._chain = Chain()
         self._next_step_seq = 1
         self._reaper = Reaper(self.bus, max_deaths=self.config.bus.max_worker_deaths, on_poison=self._give_up)
+        self._dead_letters = DeadLetters(self.bus, self._reaper, self._unreadable)
         self._changed = asyncio.Event()
         self._admitted = 0
         self._draw = 0
         self._version_seen_at: dict[int, float] = {}
+        self._late_for = -1
         self._heldout: HeldOutSender | None = None
         if self.config.evaluation.every_steps:
             self._heldout = HeldOutSender(
@@ -86,7 +91,13 @@ class PromptSampler(Actor):
             await self.bus.fact(facts.LEFT_OUT_ROWS, count=len(refused), first=first)
         try:
             async with asyncio.TaskGroup() as tasks:
-                watchers = [tasks.create_task(self._follow_steps()), tasks.create_task(self._follow_actors())]
+                watches = (
+                    self._follow_steps(),
+                    self._follow_actors(),
+                    self._reaper.sweep(self.config.bus.dead_after_s),
+                    self._dead_letters.follow(),
+                )
+                watchers = [tasks.create_task(watch) for watch in watches]
                 if self._heldout is not None:
                     watchers.append(tasks.create_task(self._heldout.run()))
                 await self._admit_until_finished()
@@ -102,6 +113,7 @@ class PromptSampler(Actor):
         while not self.stopping.is_set():
             self._changed.clear()
             self._refuse_to_go_nowhere()
+            await self._tell_late_generators()
             for _ in range(self._admissible()):
                 drawn = await self._next_sound()
                 if drawn is None:
@@ -143,6 +155,20 @@ class PromptSampler(Actor):
             return newest
         held = [beat.version for beat in self._reaper.beats.values() if beat.kind == "generator" and beat.version >= 0]
         return min(held, default=newest)
+
+    async def _tell_late_generators(self) -> None:
+        """Once per version: credits no longer wait for who should hold it by now."""
+        newest, patience_s = self._chain.version, self.config.weights.apply_timeout_s
+        since = self._version_seen_at.setdefault(newest, self.clock.monotonic())
+        if newest == self._late_for or self.clock.monotonic() - since <= patience_s:
+            return
+        beats = [beat for beat in self._reaper.beats.values() if beat.kind == "generator" and beat.version >= 0]
+        late = [f"{beat.actor} (at {beat.version})" for beat in beats if beat.version < newest and not leaving(beat)]
+        if late:
+            self._late_for = newest
+            await tell(
+                self.bus, f"{self.name} waited {patience_s:g} s for version {newest} at {', '.join(sorted(late))}"
+            )
 
     async def _next_sound(self) -> tuple[int, Task] | None:
         """(epoch, task) of the next draw that falls on a task which may be trained on; None when asked to stop."""
@@ -225,14 +251,24 @@ class PromptSampler(Actor):
             await self._reaper.see(actor, beat)
             self._changed.set()
 
-    async def _give_up(self, stream: str, payload: bytes, why: str) -> None:
+    async def _give_up(self, stream: str, subject: str, payload: bytes, why: str) -> None:
         """The terminal trace of poisoned work: tombstones for what is missing of a group, an infra verdict."""
+        try:
+            if stream == self.bus.names.requests:
+                await bury_group(self.bus, codec.decode(payload, Request), "poison", why)
+            else:
+                await self.bus.publish_judged(infra_verdict(codec.decode(payload, Evaluation), why, self.name))
+        except codec.Refused:
+            await self._unreadable(stream, subject, why)
+
+    async def _unreadable(self, stream: str, subject: str, why: str) -> None:
+        """The same for work of which only the subject can be read."""
+        key = subjects.last_part(subject)
         if stream == self.bus.names.requests:
-            request = codec.decode(payload, Request)
-            await bury_group(self.bus, request, "poison", why)
-        else:
-            evaluation = codec.decode(payload, Evaluation)
-            await self.bus.publish_judged(infra_verdict(evaluation, why, self.name))
+            if self._chain.outcome(key) is None:
+                await bury_unread_group(self.bus, key, "poison", why)
+        elif await self.bus.standing_verdict(key) is None:
+            await self.bus.publish_judged(unread_verdict(self.bus.run_id, key, why, self.name))
 
     def gauges(self) -> dict[str, float]:
         return {

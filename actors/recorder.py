@@ -15,6 +15,7 @@ from typing import ClassVar
 import structlog
 
 from actors.actor import Actor
+from actors.stalled import tell
 from bus import facts
 from bus.messages import Beat
 from core.episodes.heldout_figures import tracked
@@ -106,7 +107,7 @@ class Recorder(Actor):
         deadline = self.clock.monotonic() + CATCH_UP_S
         while any(self._record.position(stream) < seq for stream, seq in wanted.items()):
             if self.clock.monotonic() > deadline:  # a message that can't be read is never in the record
-                log.warning("steps are recorded before what they rest on", wanted=wanted)
+                await tell(self.bus, f"{self.name} waited {CATCH_UP_S:g} s for what steps rest on: {wanted}")
                 return
             await asyncio.sleep(0.05)
 

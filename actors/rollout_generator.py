@@ -20,16 +20,17 @@ from typing import ClassVar
 import msgspec
 import structlog
 
+from actors import stalled
 from actors.actor import Actor
 from actors.adapter_blobs import local_source
 from actors.cards import number_cards, take_cards
 from actors.given_up import bury_group
 from actors.parity_check import check_parity
 from bus import facts, subjects
-from bus.broker import Delivery
+from bus.broker import Delivery, TooLarge
 from bus.messages import Ended, Evaluation, Held, Policy, Request
 from bus.worker import Retry, Worker
-from core.episodes.episode import Episode
+from core.episodes.episode import Episode, tombstone
 from core.episodes.heldout_figures import slim
 from core.episodes.play import play_group
 from core.episodes.settings import PlaySettings
@@ -200,26 +201,39 @@ class RolloutGenerator(Actor):
                 if attempt == PINS:
                     raise
                 log.info("held-out group played anew", why=str(lost), trace=request.group_id)
-        await self.bus.fact(
-            facts.HELDOUT,
-            trace=request.group_id,
-            group_id=request.group_id,
-            version=view.version,
-            seed=request.seed,
-            episodes=msgspec.to_builtins(slim(sorted(episodes, key=lambda episode: episode.index))),
-        )
+        played = sorted(episodes, key=lambda episode: episode.index)
+        for candidates in (True, False):
+            try:
+                await self.bus.fact(
+                    facts.HELDOUT,
+                    trace=request.group_id,
+                    group_id=request.group_id,
+                    version=view.version,
+                    seed=request.seed,
+                    episodes=msgspec.to_builtins(slim(played, candidates=candidates)),
+                )
+                break
+            except TooLarge as error:
+                if not candidates:
+                    raise
+                log.warning("held-out kernels left out of the answer", why=str(error), trace=request.group_id)
 
     async def _publish(self, request: Request, episode: Episode) -> None:
-        await self.bus.publish_ended(
-            Ended(
-                run_id=self.bus.run_id,
-                trace=request.group_id,
-                episode=episode,
-                admission=request.admission,
-                size=request.size,
-                generator=self.name,
-            )
+        ended = Ended(
+            run_id=self.bus.run_id,
+            trace=request.group_id,
+            episode=episode,
+            admission=request.admission,
+            size=request.size,
+            generator=self.name,
         )
+        try:
+            await self.bus.publish_ended(ended)
+        except TooLarge as error:  # played again it would be as large: it ends as a tombstone, and the group closes
+            log.error("episode too large", why=str(error), fact=facts.REFUSED, trace=request.group_id)
+            subject = subjects.episode(self.bus.run_id, episode.group_id, episode.index)
+            await self.bus.fact(facts.REFUSED, trace=request.group_id, subject=subject, reason=str(error))
+            await self.bus.publish_ended(msgspec.structs.replace(ended, episode=oversize(episode, str(error))))
         self._episodes += 1
 
     async def _verdict(self, task: Task, candidate: str, trace: str) -> Verdict:
@@ -240,7 +254,7 @@ class RolloutGenerator(Actor):
             with self._awaiting:
                 judged = await self.bus.judged(evaluation, timeout_s=self.config.rollout.verdict_timeout_s)
         except TimeoutError as error:
-            await self.bus.fact(facts.STALLED, trace=trace, text=str(error))
+            await stalled.tell(self.bus, str(error), trace)
             return Verdict(candidate_key=key, kind="infra", category="timeout", feedback=str(error))
         return judged.verdict
 
@@ -307,6 +321,8 @@ class RolloutGenerator(Actor):
                     if source not in told:
                         told.add(source)
                         log.warning("weights not received", source=source, version=policy.version, why=why)
+                        if isinstance(error, TimeoutError):
+                            await stalled.tell(self.bus, f"{self.name}, for version {policy.version}: {error}")
             if self.clock.monotonic() > deadline:
                 raise TimeoutError(
                     f"{self.name} could not have the weights of version {policy.version} in {patience_s:g} s: {why}"
@@ -356,6 +372,12 @@ class RolloutGenerator(Actor):
             "awaited_s": self._awaiting.seconds,
             **self._engine.gauges(),
         }
+
+
+def oversize(episode: Episode, why: str) -> Episode:
+    """The tombstone of an episode that could not be handed over."""
+    known = {"level": episode.level, "role": episode.role}
+    return tombstone(episode.group_id, episode.index, episode.task_id, "oversize", why, **known)
 
 
 def leaves(errors: BaseExceptionGroup) -> list[BaseException]:

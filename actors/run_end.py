@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 import structlog
 
+from actors.stalled import tell
 from bus.messages import Beat
 from bus.run_bus import RunBus
 from core.clock import Clock
@@ -29,7 +30,8 @@ async def run_has_ended(
     deadline = clock.monotonic() + patience_s
     while waiting := await _before(bus, kind):
         if clock.monotonic() > deadline:
-            log.warning("the run is finished: leaving before others have", others=waiting, waited_s=patience_s)
+            others = ", ".join(waiting)
+            await tell(bus, f"{bus.actor} waited {patience_s:g} s, since the run is finished, for {others} to leave")
             return
         await asyncio.sleep(look_every_s)
     log.info("the run is finished: leaving", steps=steps)

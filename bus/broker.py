@@ -157,6 +157,11 @@ class Delivery(Protocol):
 class Broker(Protocol):
     """A connection. All calls may be used from one event loop only."""
 
+    @property
+    def max_message(self) -> int:
+        """Largest payload in bytes; `publish` raises TooLarge above it."""
+        ...
+
     async def ensure(self, topology: Topology) -> None:
         """Create what is missing; raise TopologyDrift for what differs. Idempotent."""
         ...

@@ -3,7 +3,7 @@
 One encoder, one typed decoder per message class and one for "any of them". What is decoded has been validated field by
 field; what can't be is `Refused` with a one-word reason that callers count and log:
 
-    oversize         more than MAX_BYTES; it must go by claim check (a path and a hash in a small message)
+    oversize         more than MAX_BYTES; an episode goes by claim check (`bus.claims`)
     malformed        not MessagePack, or cut off
     unknown_schema   written by a version of the software whose messages mean something else
     unknown_type     no message class has this tag
@@ -55,27 +55,25 @@ TYPES: dict[str, type[Message]] = {_tag(cls): cls for cls in ALL}
 """Tag on the wire -> message class."""
 
 
-def encode(message: Message) -> bytes:
-    """The message as MessagePack. Raises TooLarge above MAX_BYTES and TypeError for what is not in `messages.ALL`."""
+def encode(message: Message, limit: int = MAX_BYTES) -> bytes:
+    """The message as MessagePack. Raises TooLarge above `limit` bytes and TypeError for what is not in
+    `messages.ALL`."""
     if type(message) not in _typed:
         raise TypeError(f"not a message of the bus: got {type(message).__name__}, known: {', '.join(sorted(TYPES))}")
     data = _encoder.encode(message)
-    if len(data) > MAX_BYTES:
-        raise TooLarge(
-            f"message of type {_tag(type(message))!r} has {len(data)} bytes, the bus takes {MAX_BYTES}: "
-            "write the payload to a file and send its path and hash"
-        )
+    if len(data) > limit:
+        raise TooLarge(f"message of type {_tag(type(message))!r} has {len(data)} bytes, the bus takes {limit}")
     return data
 
 
 @overload
-def decode(data: bytes) -> Message: ...
+def decode(data: bytes, cls: None = None, limit: int = MAX_BYTES) -> Message: ...
 @overload
-def decode(data: bytes, cls: type[T]) -> T: ...
-def decode(data: bytes, cls: type[Message] | None = None) -> Message:
-    """The message behind `data`; with `cls` it must be of that class. Raises Refused."""
-    if len(data) > MAX_BYTES:
-        raise Refused("oversize", f"got {len(data)} bytes, the limit is {MAX_BYTES}")
+def decode(data: bytes, cls: type[T], limit: int = MAX_BYTES) -> T: ...
+def decode(data: bytes, cls: type[Message] | None = None, limit: int = MAX_BYTES) -> Message:
+    """The message behind `data`, at most `limit` bytes; with `cls` it must be of that class. Raises Refused."""
+    if len(data) > limit:
+        raise Refused("oversize", f"got {len(data)} bytes, the limit is {limit}")
     try:
         message: Message = (_any if cls is None else _typed[cls]).decode(data)
     except msgspec.ValidationError as error:

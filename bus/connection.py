@@ -27,6 +27,7 @@ from nats.aio.msg import Msg
 
 from bus.address import check_url, shown
 from bus.broker import BusError, ConnectionLost, Missing, NoConnection, Unreachable
+from bus.payload import HEADERS
 
 log = structlog.get_logger(__name__)
 
@@ -134,7 +135,7 @@ class Connection:
     @property
     def max_message(self) -> int:
         """Largest payload in bytes; the server counts the headers too, and ends connections that exceed it."""
-        return self._client.max_payload - 1024
+        return self._client.max_payload - HEADERS
 
     # Asking ----------------------------------------------------------------------------------------------------------
 

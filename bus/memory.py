@@ -29,7 +29,6 @@ from bus.memory_streams import Advisory, BucketMemory, Cell, ConsumerMemory, Str
 from bus.subjects import bucket_key, pattern
 from bus.watching import Watching
 
-MAX_MESSAGE = 8 * 1024 * 1024 - 1024
 MAX_READ_BYTES = 32 * 1024 * 1024
 _MIN_FETCH_S, _MAX_FETCH_S = 0.02, 5.0
 _ANSWER_S = 10.0
@@ -77,6 +76,10 @@ class MemoryBroker:
         self._numbers = 0
         self._on_reconnect: list[Callable[[], None]] = []
         server.brokers.append(self)
+
+    @property
+    def max_message(self) -> int:
+        return self._server.max_message
 
     # What can happen to a connection ---------------------------------------------------------------------------------
 
@@ -158,7 +161,7 @@ class MemoryBroker:
     async def publish(
         self, subject: str, data: bytes, *, expect_last_seq: int | None = None, timeout_s: float = 10.0
     ) -> int:
-        _refuse_large(subject, data)
+        _refuse_large(subject, data, self.max_message)
         what = f"storing {len(data)} bytes on {subject}"
         return await self._call(lambda: self._server.publish(subject, data, expect_last_seq), what, timeout_s)
 
@@ -340,9 +343,6 @@ def _compare(what: str, stands: object, wanted: object) -> None:
         raise TopologyDrift(f"{what} exists with other settings: it is {stands!r}, the table says {wanted!r}")
 
 
-def _refuse_large(subject: str, data: bytes) -> None:
-    if len(data) > MAX_MESSAGE:
-        raise TooLarge(
-            f"{len(data)} bytes on {subject}, the broker takes {MAX_MESSAGE}: write the payload to a file and send its "
-            "path and hash"
-        )
+def _refuse_large(subject: str, data: bytes, limit: int) -> None:
+    if len(data) > limit:
+        raise TooLarge(f"{len(data)} bytes on {subject}, the broker takes {limit}")

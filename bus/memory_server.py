@@ -21,12 +21,16 @@ class Connected(Protocol):
     def reconnected(self) -> None: ...
 
 
+MAX_MESSAGE = 8 * 1024 * 1024 - 1024
+
+
 class MemoryServer:
     """What would stand on the broker's disk, and who is connected."""
 
     def __init__(self, clock: Clock, latency_s: Callable[[], float] | None = None) -> None:
         self.clock = clock
         self.latency_s = latency_s
+        self.max_message = MAX_MESSAGE
         self.is_up = True
         self.streams: dict[str, StreamMemory] = {}
         self.buckets: dict[str, BucketMemory] = {}

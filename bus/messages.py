@@ -4,6 +4,7 @@
     Evaluation   one candidate to judge      generator  -> evaluator   EVALUATIONS
     Judged       its terminal verdict        evaluator  -> generators  VERDICTS (also the cache)
     Ended        one episode, or tombstone   generator  -> learner     EPISODES
+    Claim        one that is too large       generator  -> learner     EPISODES, the episode itself in a file
     Step         one optimizer update        learner    -> everyone    STEPS (compare-and-set)
     Fact         something that happened     everyone   -> recorder    FACTS
     Blob         a piece of something big    learner    -> generators  BLOBS
@@ -81,6 +82,21 @@ class Ended(Message, frozen=True, kw_only=True, tag="ended"):
     admission: int
     size: int
     generator: str = ""
+
+
+class Claim(Message, frozen=True, kw_only=True, tag="claim"):
+    """In the place of an `Ended` that is too large for a message: where it stands (`bus.claims`), and what is needed of
+    it when that is lost."""
+
+    file: str
+    """Its name in the run folder's `episodes`."""
+    sha256: str
+    nbytes: int
+    admission: int
+    size: int
+    task_id: str
+    level: int = 1
+    role: str = "generator"
 
 
 class Step(Message, frozen=True, kw_only=True, tag="step"):
@@ -166,6 +182,8 @@ class Beat(Message, frozen=True, kw_only=True, tag="beat"):
     fingerprint: str = ""
     held: tuple[Held, ...] = ()
     gauges: dict[str, float] = {}
+    life: str = ""
+    """Another one for every process: containers give the same pid and host to the next."""
 
 
 class Cursor(Message, frozen=True, kw_only=True, tag="cursor"):
@@ -179,4 +197,6 @@ class Cursor(Message, frozen=True, kw_only=True, tag="cursor"):
     """The curriculum's own state."""
 
 
-ALL: tuple[type[Message], ...] = (Request, Evaluation, Judged, Ended, Step, Fact, Dead, Policy, Beat, Cursor, Blob)
+ALL: tuple[type[Message], ...] = (
+    Request, Evaluation, Judged, Ended, Claim, Step, Fact, Dead, Policy, Beat, Cursor, Blob,
+)  # fmt: skip

@@ -15,11 +15,15 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import msgspec
+import structlog
 
+from bus import payload
+from bus.address import shown
 from bus.broker import (
     BusError,
     ConsumerState,
     Entry,
+    Missing,
     Record,
     SequenceConflict,
     StreamFull,
@@ -27,6 +31,7 @@ from bus.broker import (
     SubjectTaken,
     TooLarge,
     Topology,
+    Unreachable,
 )
 from bus.buckets import Buckets
 from bus.connection import Connection, NatsSubscription
@@ -34,6 +39,8 @@ from bus.delivery import NatsDelivery, Puller, answer
 from bus.jetstream import ApiError, call, ensure
 from bus.reader import Reader, Stored
 from bus.window import Window
+
+log = structlog.get_logger(__name__)
 
 _WINDOW_MESSAGES = 512
 _WINDOW_BYTES = 32 * 1024 * 1024
@@ -66,8 +73,28 @@ class NatsBroker:
 
     @classmethod
     async def connect(cls, url: str, token: str = "", *, name: str, deadline_s: float = 10.0) -> "NatsBroker":
-        """Connect, trying until `deadline_s`; raises Unreachable. `name` shows in the server's pages."""
-        return cls(await Connection.open(url, token, name=name, deadline_s=deadline_s))
+        """Connect, trying until `deadline_s`; raises Unreachable, also for a server whose messages are too small for a
+        run. `name` shows in the server's pages."""
+        connection = await Connection.open(url, token, name=name, deadline_s=deadline_s)
+        limit = connection.max_message + payload.HEADERS
+        if why := payload.refused(limit):
+            await connection.close()
+            raise Unreachable(f"the nats-server at {shown(url)} {why}; {name} did not connect")
+        if why := payload.narrow(limit):
+            log.warning("bus.narrow", url=shown(url), why=why, mend=payload.MEND)
+        return cls(connection)
+
+    @property
+    def max_message(self) -> int:
+        return self._connection.max_message
+
+    async def store(self) -> str:
+        """What is wrong with the server's JetStream; "" when nothing."""
+        try:
+            await call(self._connection, "INFO", {}, "looking at JetStream")
+        except (Missing, ApiError) as error:
+            return f"has no JetStream ({error})"
+        return ""
 
     async def ensure(self, topology: Topology) -> None:
         await ensure(self._connection, topology)
@@ -88,8 +115,7 @@ class NatsBroker:
     ) -> int:
         if len(data) > self._connection.max_message:
             raise TooLarge(
-                f"{len(data)} bytes on {subject}, the server takes {self._connection.max_message}: write the payload "
-                "to a file and send its path and hash"
+                f"{len(data)} bytes on {subject}, the server takes {self._connection.max_message}: {payload.MEND}"
             )
         headers = {"Nats-Msg-Id": f"{self._id}-{next(self._published)}", **(headers or {})}
         if expect_last_seq is not None:

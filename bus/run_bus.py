@@ -9,20 +9,24 @@ import os
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import structlog
 
-from bus import codec, facts, subjects, topology
+from bus import claims, codec, facts, subjects, topology
 from bus.broker import Broker, Entry, Record, SequenceConflict, SubjectTaken
+from bus.holders import Holders
 from bus.messages import Beat, Blob, Cursor, Dead, Ended, Evaluation, Fact, Judged, Message, Policy, Request, Step
-from bus.undecodable import Undecodable, misfit
+from bus.undecodable import Group, Undecodable, misfit
 from core.clock import Clock, SystemClock
 
 PUBLISH_TIMEOUT_S = 60.0
 """How long an outage may last until publishing gives up; the same key is tried again and again meanwhile."""
 BLOB_BYTES = 2**20
 """Size of a blob's pieces: far below what a message may have, and few enough for an adapter."""
+_AROUND_A_PIECE = 4096
+"""What a message has beside its piece, at most."""
 _BLOBS_AT_ONCE = 8
 """Pieces asked for in one read: a fetch of many megabytes would stand in the way of everything else."""
 M = TypeVar("M", bound=Message)
@@ -43,13 +47,18 @@ class Names:
         self.dead = subjects.stream(run_id, topology.DEAD)
         self.policy = subjects.bucket(run_id, topology.POLICY)
         self.actors = subjects.bucket(run_id, topology.ACTORS)
+        self.held = subjects.bucket(run_id, topology.HELD)
         self.sampler = subjects.bucket(run_id, topology.SAMPLER)
 
 
 class RunBus:
     """One actor's view of one run."""
 
-    def __init__(self, broker: Broker, run_id: str, actor: str, clock: Clock | None = None) -> None:
+    def __init__(
+        self, broker: Broker, run_id: str, actor: str, clock: Clock | None = None, *, episodes: Path | None = None
+    ) -> None:
+        """`episodes` is the run folder's place for episodes that are too large for a message; without it they are
+        refused."""
         self.broker = broker
         self.run_id = run_id
         self.actor = actor
@@ -59,6 +68,8 @@ class RunBus:
         """Time spent on reading messages of logs."""
         self.names = Names(run_id)
         self._undecodable = Undecodable(broker, run_id)
+        self._claims = claims.Claims(episodes) if episodes is not None else None
+        self.holders = Holders(broker, self.names.held)
         self._verdict_waits: dict[str, list[asyncio.Future[Judged]]] = {}
         self._verdict_subscription: Any = None
         self._reconnected: list[Callable[[], None]] = []
@@ -141,8 +152,18 @@ class RunBus:
     # -- episodes: a log read by position ----------------------------------------------------------------------------
 
     async def publish_ended(self, ended: Ended) -> bool:
+        """Raises TooLarge for an episode that can't be handed over in any way."""
         subject = subjects.episode(self.run_id, ended.episode.group_id, ended.episode.index)
-        return await self._publish_once(subject, ended)
+        if self._claims is None:
+            return await self._publish_once(subject, ended)
+        data = codec.encode(ended, claims.MAX_BYTES)
+        if len(data) <= min(claims.ABOVE, self.broker.max_message):
+            return await self._publish_once(subject, data)
+        return await self._publish_once(subject, await self._claims.put(ended, data))
+
+    async def admitted(self, group_id: str) -> Group | None:
+        """What stands in the group's `admitted` fact; None without one."""
+        return await self._undecodable.group(group_id)
 
     async def standing_episodes(self, group_id: str, size: int) -> set[int]:
         """Indices of a group's episodes that stand in the log."""
@@ -157,6 +178,8 @@ class RunBus:
 
     async def trim_episodes(self, below_seq: int) -> None:
         await self.broker.trim(self.names.episodes, below_seq)
+        if self._claims is not None:
+            await self._claims.sweep(self.broker, self.run_id, self.names.episodes)
 
     # -- steps: compare-and-set on the last record -------------------------------------------------------------------
 
@@ -189,10 +212,11 @@ class RunBus:
 
     async def put_blob(self, name: str, data: bytes) -> int:
         """Answers with the position of its first piece, which readers need."""
-        count = max(1, -(-len(data) // BLOB_BYTES))
+        size = min(BLOB_BYTES, self.broker.max_message - _AROUND_A_PIECE)
+        count = max(1, -(-len(data) // size))
         first = 0
         for number in range(count):
-            piece = data[number * BLOB_BYTES : (number + 1) * BLOB_BYTES]
+            piece = data[number * size : (number + 1) * size]
             message = Blob(run_id=self.run_id, name=name, number=number, count=count, data=piece)
             subject = subjects.blob(self.run_id, name)
             seq = await self.broker.publish(subject, codec.encode(message), timeout_s=PUBLISH_TIMEOUT_S)
@@ -237,6 +261,7 @@ class RunBus:
                 yield policy
 
     async def beat(self, beat: Beat) -> None:
+        await self.holders.tell(beat)
         await self.broker.put(self.names.actors, self.actor, codec.encode(beat))
 
     async def beats(self) -> list[Beat]:
@@ -291,9 +316,10 @@ class RunBus:
         for callback in self._reconnected:
             callback()
 
-    async def _publish_once(self, subject: str, message: Message) -> bool:
+    async def _publish_once(self, subject: str, message: Message | bytes) -> bool:
+        data = message if isinstance(message, bytes) else codec.encode(message)
         try:
-            await self.broker.publish(subject, codec.encode(message), timeout_s=PUBLISH_TIMEOUT_S)
+            await self.broker.publish(subject, data, timeout_s=PUBLISH_TIMEOUT_S)
             return True
         except SubjectTaken:
             return False
@@ -326,7 +352,7 @@ class RunBus:
 
     async def _read_episode(self, record: Record) -> Ended | None:
         try:
-            ended = codec.decode(record.data, Ended)
+            ended = await claims.ended(record.data, self._claims)
             why = misfit(ended, record.subject)
         except codec.Refused as error:
             why = str(error)

@@ -15,6 +15,7 @@ DEAD         km.<run>.dead.<what>, and the broker's own            log          
 bucket       key            holds
 policy       `current`      the weights in use
 actors       <kind>.<id>    heartbeats; a key that expires is a death
+held         <kind>.<id>.<process>   the beat of a process that holds deliveries: stands when it is dead
 sampler      `cursor`       where the sampler stands, compare-and-set
 """
 
@@ -36,6 +37,7 @@ DEAD = "DEAD"
 
 POLICY = "policy"
 ACTORS = "actors"
+HELD = "held"
 SAMPLER = "sampler"
 
 VERDICT_MAX_AGE_S = 24 * 3600.0
@@ -99,6 +101,7 @@ def topology(
     buckets = (
         BucketSpec(name=subjects.bucket(run_id, POLICY)),
         BucketSpec(name=subjects.bucket(run_id, ACTORS), ttl_s=dead_after_s),
+        BucketSpec(name=subjects.bucket(run_id, HELD)),
         BucketSpec(name=subjects.bucket(run_id, SAMPLER)),
     )
     return Topology(streams=tuple(queues + logs), consumers=tuple(consumers), buckets=buckets)

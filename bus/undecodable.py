@@ -23,7 +23,7 @@ _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 _FACTS_AT_ONCE = 1024
 
 
-class _Group(msgspec.Struct, frozen=True):
+class Group(msgspec.Struct, frozen=True):
     """The fields that an `admitted` fact and an `Ended` have in common, and those that only the fact has."""
 
     admission: int
@@ -33,7 +33,7 @@ class _Group(msgspec.Struct, frozen=True):
     role: str = "generator"
 
 
-_head = msgspec.msgpack.Decoder(_Group)
+_head = msgspec.msgpack.Decoder(Group)
 
 
 def misfit(ended: Ended, subject: str) -> str:
@@ -57,7 +57,7 @@ class Undecodable:
         self._run_id = run_id
         self._facts = subjects.stream(run_id, topology.FACTS)
         self._next_fact = 1
-        self._admitted: dict[str, _Group] = {}
+        self._admitted: dict[str, Group] = {}
 
     async def tombstone(self, record: Record, why: str) -> Ended | None:
         """In the place of `record`; None when its group was never admitted. Raises TimeoutError when the broker can't
@@ -65,13 +65,14 @@ class Undecodable:
         _, _, _, group_id, number = record.subject.split(".")
         if not _GROUP_ID.fullmatch(group_id) or not _INDEX.fullmatch(number):
             return None
-        group = await self._group(group_id) or _told_by(record.data)
+        group = await self.group(group_id) or _told_by(record.data)
         if group is None or not int(number) < group.size:
             return None
         episode = tombstone(group_id, int(number), group.task_id, REASON, why, level=group.level, role=group.role)
         return Ended(run_id=self._run_id, trace=group_id, episode=episode, admission=group.admission, size=group.size)
 
-    async def _group(self, group_id: str) -> _Group | None:
+    async def group(self, group_id: str) -> Group | None:
+        """What its `admitted` fact says; None without one."""
         while group_id not in self._admitted:
             records = await self._broker.read(self._facts, self._next_fact, _FACTS_AT_ONCE, 0)
             if not records:
@@ -82,13 +83,13 @@ class Undecodable:
                     continue
                 try:
                     data = codec.decode(record.data, Fact).data
-                    self._admitted[data["group_id"]] = msgspec.convert(data, _Group)
+                    self._admitted[data["group_id"]] = msgspec.convert(data, Group)
                 except (codec.Refused, KeyError, msgspec.ValidationError):
                     continue  # it admitted nothing that anybody could account for
         return self._admitted[group_id]
 
 
-def _told_by(data: bytes) -> _Group | None:
+def _told_by(data: bytes) -> Group | None:
     """What the message itself says of its group."""
     try:
         group = _head.decode(data)

@@ -25,6 +25,8 @@ from bus.run_bus import RunBus
 
 M = TypeVar("M", bound=Message)
 log = structlog.get_logger()
+UNREADABLE = "refused: not a message of this schema"
+"""Why a message is dead of which only the subject is known: the sampler leaves its terminal trace."""
 
 
 class Retry(Exception):
@@ -103,7 +105,7 @@ class Worker(Generic[M]):
     async def _work(self, delivery: Delivery) -> None:
         message = self._bus.read(delivery.data, self._kind, delivery.subject, fact=facts.REFUSED)
         if message is None:
-            await self._bury(delivery, "refused: not a message of this schema")
+            await self._bury(delivery, UNREADABLE)
             await self._bus.fact(facts.REFUSED, subject=delivery.subject, reason="not a message of this schema")
             await delivery.term()
             return

@@ -7,6 +7,7 @@ runs/demo/
   logs/                 one JSON-lines file per actor
   weights/v000012/      policies on their way to the generators
   checkpoints/          step-000010 (committed), step-000020.written (not yet verified)
+  episodes/             episodes that are too large for the bus, until the record has them
   record/               facts, steps, episodes, metrics: what reports, the ledger and replay read
   audit.jsonl           which tasks would pay for computing nothing
   report.html
@@ -56,6 +57,10 @@ class RunFolder:
     @property
     def checkpoints(self) -> Path:
         return self.root / "checkpoints"
+
+    @property
+    def episodes(self) -> Path:
+        return self.root / "episodes"
 
     @property
     def record(self) -> Path:

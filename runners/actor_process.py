@@ -70,7 +70,8 @@ def reach_bus(config: Any, folder: Any) -> tuple[str, str]:
     return url, os.environ.get("NATS_TOKEN") or config.bus.token
 
 
-async def connect(config: Any, name: str, url: str, token: str) -> Any:
+async def connect(config: Any, name: str, url: str, token: str, folder: Any = None) -> Any:
+    """The run's bus; with its `folder`, where episodes that are too large for a message stand."""
     from bus.nats import NatsBroker
     from bus.run_bus import RunBus
     from bus.topology import topology
@@ -85,13 +86,13 @@ async def connect(config: Any, name: str, url: str, token: str) -> Any:
             max_worker_deaths=config.bus.max_worker_deaths,
         )
     )
-    return RunBus(broker, config.run.name, name)
+    return RunBus(broker, config.run.name, name, episodes=folder.episodes if folder is not None else None)
 
 
 async def _live(kind: str, config: Any, folder: Any, name: str, url: str, token: str) -> int:
     from core.clock import SystemClock
 
-    bus = await connect(config, name, url, token)
+    bus = await connect(config, name, url, token, folder)
     try:
         await actor_class(kind)(config, bus, name, folder, SystemClock()).live()
     finally:
@@ -160,7 +161,7 @@ async def _learner_life(
     from actors.learner import Learner
     from core.clock import SystemClock
 
-    bus = await connect(config, name, url, token)
+    bus = await connect(config, name, url, token, folder)
     try:
         actors.append(Learner(config, bus, name, folder, SystemClock(), compute=compute))
         await actors[0].live()

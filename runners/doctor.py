@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 from runners.demo import RECIPE
 
+BROKER_S = 3.0
+
 
 class Finding(NamedTuple):
     """`ok` None means: worth knowing, needed by nothing here."""
@@ -143,11 +145,34 @@ def broker() -> Iterator[Finding]:
     from bus.server import find_server
 
     if url := os.environ.get("NATS_URL"):
-        yield Finding(None, "broker", f"NATS_URL is set: {url}")
+        yield reached(url, os.environ.get("NATS_TOKEN", ""))
     try:
         yield Finding(True, "nats-server", find_server())
     except BusError as error:
         yield Finding(False, "nats-server", "not found", str(error))
+
+
+def reached(url: str, token: str) -> Finding:
+    """The nats-server of a cluster, as an actor meets it."""
+    import asyncio
+
+    from bus import payload
+    from bus.address import shown
+    from bus.nats import NatsBroker
+
+    async def looked_at() -> tuple[int, str]:
+        broker = await NatsBroker.connect(url, token, name="doctor", deadline_s=BROKER_S)
+        try:
+            return broker.max_message + payload.HEADERS, await broker.store()
+        finally:
+            await broker.close()
+
+    limit, store = asyncio.run(looked_at())  # what it raises says what to do
+    if store:
+        return Finding(False, "broker", f"{shown(url)} {store}", payload.MEND)
+    if why := payload.narrow(limit):
+        return Finding(False, "broker", f"{shown(url)} {why}", payload.MEND)
+    return Finding(True, "broker", f"{shown(url)}, messages of {limit / 2**20:g} MiB")
 
 
 def sandbox() -> Iterator[Finding]:

@@ -237,11 +237,11 @@ class LiveState:
             self.heldout = [*standing, (data["version"], dict(data["figures"]))]
         texts = {
             "died": self._death(data),
-            "poisoned": f"gave up {data.get('key')}: {data.get('deaths')} workers died on it",
+            "poisoned": f"gave up {data.get('key')}: {data.get('why')}",
             "stalled": str(data.get("text") or data),
             "weights_refused": f"weights {data.get('version')}: wanted {data.get('wanted')}, got {data.get('got')}",
             "checkpoint_refused": f"checkpoint of step {data.get('step')} refused: {data.get('reason')}{_aside(data)}",
-            "refused": f"unreadable message on {data.get('subject')}: {data.get('reason')}",
+            "refused": f"refused message on {data.get('subject')}: {data.get('reason')}",
         }
         if texts.get(kind):
             self.errors.append((event.get("at", 0.0), event.get("actor", ""), texts[kind]))

@@ -18,6 +18,7 @@ WORDS = {
     "bus.reconnected": "the broker at {url} is back after {away_s} s",
     "bus.closed": "the broker at {url} closed the connection for good: {error}",
     "bus.error": "trouble on the connection to the broker: {error}",
+    "bus.narrow": "the broker at {url} {why}; {mend}",
     "bus.unclean_close": "left the broker without a goodbye: {error}",
 }
 """What the bus logs by a name, for people."""

@@ -18,8 +18,10 @@ ENDS = ("success", "gave_up", "max_turns", "context")
 next prompt does not fit."""
 TOMBSTONES = (
     "infra", "unsupported", "deadline", "poison", "engine", "cancelled", "context_first", "undecodable",
+    "oversize",
 )  # fmt: skip
-"""Why an episode carries nothing to train on. `undecodable`: its message stands in the log, but can't be read."""
+"""Why an episode carries nothing to train on. `undecodable`: its message stands in the log, but can't be read;
+`oversize`: it was too large to be handed over at all."""
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):

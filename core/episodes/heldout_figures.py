@@ -65,7 +65,8 @@ class HeldOut(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def slim(episodes: Iterable[Episode]) -> list[HeldOutEpisode]:
+def slim(episodes: Iterable[Episode], *, candidates: bool = True) -> list[HeldOutEpisode]:
+    """Without tokens; without `candidates` there are only figures."""
     return [
         HeldOutEpisode(
             task_id=episode.task_id,
@@ -74,7 +75,8 @@ def slim(episodes: Iterable[Episode]) -> list[HeldOutEpisode]:
             end=episode.end,
             completion_tokens=episode.completion_tokens,
             turns=tuple(
-                HeldOutTurn(candidate=turn.candidate, verdict=turn.verdict, score=turn.score) for turn in episode.turns
+                HeldOutTurn(candidate=turn.candidate if candidates else None, verdict=turn.verdict, score=turn.score)
+                for turn in episode.turns
             ),
         )
         for episode in episodes

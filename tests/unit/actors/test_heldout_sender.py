@@ -4,6 +4,7 @@ the learner and of a generator that answers with what it is asked for."""
 import asyncio
 import contextlib
 import json
+import re
 
 import msgspec
 import pytest
@@ -326,9 +327,12 @@ def test_an_answer_that_does_not_come_is_waited_for_so_long(tmp_path):
         async with made.at_work(PromptSampler) as work:
             await made.until(work, lambda: made.evaluated(3))
             made.hold.set()
-        return await made.facts(facts.EVALUATED)
+        return await made.facts(facts.EVALUATED), await made.facts(facts.STALLED)
 
-    (told,) = run(scene())
+    (told,), stalled = run(scene())
+    assert stalled and all(
+        re.search(r"waited 0\.2 s for \d held-out groups? of version 3", one["text"]) for one in stalled
+    )
     assert told["missing"] == TASKS and told["figures"]["episodes/played"] == 0.0
 
 

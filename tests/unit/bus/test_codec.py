@@ -16,6 +16,7 @@ from bus.messages import (
     SCHEMA,
     Beat,
     Blob,
+    Claim,
     Cursor,
     Dead,
     Ended,
@@ -54,6 +55,7 @@ EXAMPLES: tuple[Message, ...] = (
     Evaluation(run_id="r", candidate_key="c0ffee", task=TASK, candidate="kernel", settings={"draws": 3}, asked_at=1.0),
     Judged(run_id="r", verdict=VERDICT, evaluator="evaluator-1"),
     Ended(run_id="r", episode=EPISODE, admission=4, size=8, generator="generator-1"),
+    Claim(run_id="r", file="9f-3-ab.ended", sha256="ab", nbytes=9, admission=4, size=8, task_id=TASK.task_id),
     Step(
         run_id="r",
         kind="step",
@@ -185,7 +187,7 @@ def test_columns_that_hold_part_of_a_token_are_refused(column, more):
 
 
 def test_a_message_above_the_limit_is_not_encoded():
-    with pytest.raises(TooLarge, match="path and hash"):
+    with pytest.raises(TooLarge, match=r"type 'fact' has \d+ bytes, the bus takes 8000000"):
         codec.encode(Fact(run_id="r", kind="k", actor="a", at=0.0, data={"text": "x" * codec.MAX_BYTES}))
 
 

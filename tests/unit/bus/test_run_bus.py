@@ -284,7 +284,8 @@ def test_work_that_kills_its_workers_is_given_up(server):
         bus, given_up = await join("generator-0"), []
         await bus.publish_request(request(bus))
 
-        async def on_poison(stream, payload, why):
+        async def on_poison(stream, subject, payload, why):
+            assert subject == subjects.request(bus.run_id, GROUP)
             given_up.append((stream, why))
 
         reaper = Reaper(bus, max_deaths=2, on_poison=on_poison)

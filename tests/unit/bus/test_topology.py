@@ -47,7 +47,8 @@ def test_what_the_table_promises(table):
     assert {n for n, s in streams.items() if s.latest} == {"VERDICTS"}
     assert {n for n, s in streams.items() if s.max_age_s} == {"VERDICTS"}
     assert all(c.ack_wait_s == 60 for c in table.consumers)
-    assert {b.name: b.ttl_s for b in table.buckets} == {"demo_policy": 0, "demo_actors": 7, "demo_sampler": 0}
+    buckets = {"demo_policy": 0, "demo_actors": 7, "demo_held": 0, "demo_sampler": 0}
+    assert {b.name: b.ttl_s for b in table.buckets} == buckets
 
 
 def test_advisories_about_the_queues_are_dead_letters(table):
