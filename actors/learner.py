@@ -19,7 +19,6 @@ The bus loop runs in a thread of its own; torch runs in the main thread behind `
 
 import asyncio
 import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
@@ -30,15 +29,7 @@ from actors.actor import Actor
 from actors.adapter_blobs import AdapterBlobs
 from actors.agreement import tell_other_settings
 from actors.compute import MainThreadCalls
-from actors.learner_parts import (
-    Fenced,
-    LostCheckpoints,
-    collector_state,
-    intake,
-    outgoing,
-    step_figures,
-    trainer_settings,
-)
+from actors.learner_parts import Fenced, intake, outgoing, step_figures, trainer_settings, where_to_go_on
 from actors.learner_stages import Ahead, Beside, StageTimes, follow_beats
 from bus import facts
 from bus.broker import SequenceConflict
@@ -133,7 +124,7 @@ class Learner(Actor):
             for seq, record in records:
                 self._chain_seq = seq
                 self._chain.feed(record)
-        checkpoint, collector = await self._where_to_go_on()
+        checkpoint, collector = await where_to_go_on(self.bus, self.folder.checkpoints, self._chain.step)
         settings = trainer_settings(self.config)
         if not settings.fused_head:
             named = ", ".join(c.name for c in settings.corrected)
@@ -147,25 +138,6 @@ class Learner(Actor):
             log.info("resumed", step=extra.version, checkpoint=checkpoint.name)
         await self._append(self._record("incarnation", ()))
         await tell_other_settings(self.bus, self.config, self._step)
-
-    async def _where_to_go_on(self) -> tuple[Path | None, CollectorState | None]:
-        """The newest whole checkpoint and its collector. Raises LostCheckpoints when the episodes behind it are gone:
-        they are kept from the oldest checkpoint on."""
-        folder = self.folder.checkpoints
-        await asyncio.to_thread(store.sweep, folder)
-        for step, path, why in await asyncio.to_thread(store.set_damaged_aside, folder):
-            log.error("checkpoint refused", why=why, put=path.name, fact=facts.CHECKPOINT_REFUSED)
-            await self.bus.fact(facts.CHECKPOINT_REFUSED, step=step, folder=str(path), reason=why)
-        checkpoint = await asyncio.to_thread(store.latest_committed, folder)
-        state = None if checkpoint is None else collector_state(await asyncio.to_thread(store.read_extra, checkpoint))
-        kept_from = (await self.bus.broker.stream_state(self.bus.names.episodes)).first_seq
-        if (state.position if state is not None else 1) < kept_from:
-            raise LostCheckpoints(
-                f"run {self.bus.run_id!r} has made {self._chain.step} steps, but {folder} holds "
-                f"{checkpoint.name if checkpoint is not None else 'no checkpoint'}, and the episodes behind it are "
-                f"gone: put the run's newest checkpoints back there, or begin another run (run.name)"
-            )
-        return checkpoint, state
 
     # -- training ----------------------------------------------------------------------------------------------------
 

@@ -1,10 +1,15 @@
 """What a learner is made of, from a run's config and from a checkpoint; a replay of one is made of the same parts."""
 
+import asyncio
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import structlog
 
+from bus import facts
+from bus.run_bus import RunBus
 from configs.load import ConfigError
 from core.checkpoints import store
 from core.episodes.metrics import batch_metrics
@@ -16,6 +21,8 @@ if TYPE_CHECKING:
     from core.training.settings import TrainerSettings
     from core.training.trainer import Trainer
     from core.weights.outgoing import Outgoing
+
+log = structlog.get_logger()
 
 
 class Fenced(RuntimeError):
@@ -30,6 +37,25 @@ def collector_state(extra: store.Extra) -> CollectorState:
     """The collector as a checkpoint remembers it."""
     state = msgspec.json.decode(extra.notes["collector"], type=CollectorState)
     return msgspec.structs.replace(state, consumed=extra.consumed)
+
+
+async def where_to_go_on(bus: RunBus, folder: Path, made: int) -> tuple[Path | None, CollectorState | None]:
+    """The newest whole checkpoint in `folder` and its collector; damaged ones are set aside. Raises LostCheckpoints
+    when the episodes behind it are gone, of a run that made so many steps: they are kept from the oldest one on."""
+    await asyncio.to_thread(store.sweep, folder)
+    for step, path, why in await asyncio.to_thread(store.set_damaged_aside, folder):
+        log.error("checkpoint refused", why=why, put=path.name, fact=facts.CHECKPOINT_REFUSED)
+        await bus.fact(facts.CHECKPOINT_REFUSED, step=step, folder=str(path), reason=why)
+    checkpoint = await asyncio.to_thread(store.latest_committed, folder)
+    state = None if checkpoint is None else collector_state(await asyncio.to_thread(store.read_extra, checkpoint))
+    kept_from = (await bus.broker.stream_state(bus.names.episodes)).first_seq
+    if (state.position if state is not None else 1) < kept_from:
+        raise LostCheckpoints(
+            f"run {bus.run_id!r} has made {made} steps, but {folder} holds "
+            f"{checkpoint.name if checkpoint is not None else 'no checkpoint'}, and the episodes behind it are "
+            f"gone: put the run's newest checkpoints back there, or begin another run (run.name)"
+        )
+    return checkpoint, state
 
 
 def intake(config: "RunConfig", groups: Sequence[Group], version: int, prepare: Callable[..., Any]) -> "Intake":
