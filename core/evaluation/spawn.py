@@ -11,20 +11,18 @@ import os
 import select
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from core.evaluation import harness, import_path, zygote_messages
+from core.evaluation import harness, import_path, nursery, zygote_messages
 from core.evaluation.walls import gpu as gpu_walls
 from core.evaluation.walls import jail, sandbox, scratch
 from core.evaluation.walls.held_up import LOOK_S, HeldUp, below, most_s
 from core.evaluation.walls.namespaces import LAST_SLOT
 
-_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _START_S = 180.0
 _LOOK_S = 0.1
 """How often a folder on the machine's disk is looked at."""
@@ -75,10 +73,10 @@ def _environment(kind: str, walls: sandbox.Walls) -> dict[str, str]:
         "CUDA_VISIBLE_DEVICES": "",
         "HIP_VISIBLE_DEVICES": "",
     }
-    if kind == "gpu":
-        del base["CUDA_VISIBLE_DEVICES"]
-        return {**base, **gpu_walls.environment(walls.hides_files)}
-    return {**base, "TRITON_INTERPRET": "1"} if kind == "interpret" else base
+    if kind != "gpu":
+        return base
+    del base["CUDA_VISIBLE_DEVICES"]
+    return {**base, **gpu_walls.environment(walls.hides_files)}
 
 
 class Zygote:
@@ -88,7 +86,7 @@ class Zygote:
         """`kind` is `interpret` or `compile`; `slot` numbers the zygotes of a machine's judge (it picks the user
         id)."""
         self.kind, self.walls, self.slot = kind, walls, slot
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: nursery.Forked | None = None
         self._control: socket.socket | None = None
         self._claim: socket.socket | None = None
         self._outer, self._lock = "", -1
@@ -98,7 +96,7 @@ class Zygote:
         """Its own processes beside `pid`."""
 
     def start(self) -> None:
-        """Start the process; its imports go on while the caller does other things. Trouble is told by `wait_ready`."""
+        """Start the process; imports go on while the caller does other things. Trouble is told by `wait_ready`."""
         self._trouble = ""
         try:
             self._start()
@@ -116,26 +114,15 @@ class Zygote:
             if self._uid is not None:
                 _end_processes_of(self._uid)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        code = (
-            f"sys.path.insert(0, {_ROOT!r}); from core.evaluation.zygote import main; "
-            f"main({theirs.fileno()}, {os.getpid()})"
-        )
         self._control, self._ready = ours, False
-        self._process = subprocess.Popen(
-            import_path.python(code),
-            pass_fds=[theirs.fileno()],
-            env=_environment(self.kind, self.walls),
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-            cwd="/",
-        )
-        theirs.close()
+        with theirs:
+            self._process = nursery.fork(_environment(self.kind, self.walls), theirs.fileno())
         start = zygote_messages.Start(kind=self.kind, walls=self.walls, slot=self.slot, folder=folder)
         ours.send(msgspec.msgpack.encode(start))
 
     @property
     def pid(self) -> int:
-        """Of its process, 0 while there is none; all its children are below it."""
+        """Of its process, 0 while there is none or it is not forked yet; all its children are below it."""
         return self._process.pid if self._process is not None else 0
 
     @property

@@ -86,10 +86,12 @@ def main(fd: int, parent: int, slot: int, proves: int) -> int:
     import torch
 
     torch.set_num_threads(1)
+    from core.evaluation import meta_operators
     from core.evaluation.gpu.health import ContextLost, GpuUnfit
     from core.evaluation.spawn import ZygoteError
     from core.evaluation.tiers import open_judge
 
+    meta_operators.need_no_compiler()
     try:
         judge = open_judge(settings, slot, bool(proves))
         judge.start()
