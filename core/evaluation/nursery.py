@@ -1,14 +1,16 @@
-"""Where zygotes come from: a process that has imported torch forks each of them.
+"""Where zygotes come from, and a pool's workers: a process that has imported torch forks each of them.
 
-A judge has zygotes of several kinds and starts a new one in place of each that is gone; to import torch takes two
-seconds of a core, which are spent once.
+A judge has zygotes of several kinds, a pool has several workers, and each that is gone is started again; to import
+torch takes two seconds of a core, which are spent once.
 
-    trusted process --(socket: 4 descriptors)--> nursery --fork--> zygote
+    trusted process --(socket: 4 descriptors)--> nursery --fork--> zygote or worker
 
-What holds for a zygote holds here: the environment is made from nothing, no torch operation runs before a fork, no job
-is read, so that what all zygotes inherit holds nothing secret. A zygote has its own session, standard output and error;
-it ends with its nursery, and the nursery with the process that started it. Zygotes share a nursery where their
-interpreter's path and environment are the same.
+No torch operation runs before a fork. What is forked has its own session, standard output and error; it ends with its
+nursery, and the nursery with the thread or process that started it.
+
+What holds for a zygote holds for its nursery: the environment is made from nothing and no job is read, so that what all
+zygotes inherit holds nothing secret. Zygotes share a nursery where their interpreter's path and environment are the
+same; workers that one nursery forked share the one that it had (`share`).
 """
 
 import atexit
@@ -21,20 +23,22 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Sequence
 
 from core.evaluation import import_path
 from core.evaluation.walls import linux
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _PID, _ENDED, _KILL = b"p", b"e", b"k"
-_FORK = b"f"
+_FORK = "fork"
 
 
 class Forked:
-    """A zygote's process, for who asked for it: `subprocess.Popen` as far as that is needed."""
+    """A forked process, for who asked for it: `subprocess.Popen` as far as that is needed."""
 
-    def __init__(self, nursery: "_Nursery", fate: socket.socket) -> None:
+    def __init__(self, nursery: "Nursery", fate: socket.socket) -> None:
         self._nursery, self._fate = nursery, fate
+        fate.setblocking(False)
         self._pid, self._code = 0, None if nursery.running else -signal.SIGKILL
 
     @property
@@ -49,11 +53,17 @@ class Forked:
         with contextlib.suppress(OSError):
             self._fate.send(_KILL)
 
+    def poll(self) -> int | None:
+        """Its exit status once it has ended, minus the signal's number where one ended it."""
+        while self._code is None and self._listen(0.0):
+            pass
+        return self._code
+
     def wait(self, timeout_s: float | None = None) -> int:
-        """Its exit status, minus the signal's number where one ended it; raises TimeoutError."""
+        """Its exit status; raises subprocess.TimeoutExpired."""
         while self._code is None:
             if not self._listen(timeout_s):
-                raise TimeoutError(f"process {self._pid} did not end within {timeout_s} s")
+                raise subprocess.TimeoutExpired(f"process {self._pid}", timeout_s or 0.0)
         self._fate.close()
         return self._code
 
@@ -67,54 +77,77 @@ class Forked:
             return False
         try:
             message = self._fate.recv(16)
-        except ConnectionError:
+        except BlockingIOError:  # another thread took it
+            return True
+        except OSError:
             message = b""
         if message[:1] == _PID:
             self._pid, self._nursery.importing = int(message[1:]), False
-        else:  # without a word: it went with its nursery
+        elif self._code is None:  # without a word: it went with its nursery
             self._code = int(message[1:] or -signal.SIGKILL)
         return True
 
 
-class _Nursery:
-    def __init__(self, environment: dict[str, str]) -> None:
+class Nursery:
+    """The trusted side's handle. Raises OSError when it can't be started."""
+
+    def __init__(
+        self, command: Callable[[int, int], list[str]], environment: dict[str, str], cwd: str | None, with_thread: bool
+    ) -> None:
+        """`command` makes the words that start it from its end of the socket and its owner's process id (0: the end of
+        the socket alone is what ends it). `with_thread`: the kernel ends it with the thread that started it."""
         self._orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # The kernel ends it with the thread that started it; with another thread's process the socket's end does.
-        owner = os.getpid() if threading.current_thread() is threading.main_thread() else 0
-        code = (
-            f"sys.path.insert(0, {_ROOT!r}); from core.evaluation.nursery import main; main({theirs.fileno()}, {owner})"
-        )
-        self._process = subprocess.Popen(
-            import_path.python(code),
-            pass_fds=[theirs.fileno()],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-            cwd="/",
-        )
-        theirs.close()
+        owner = os.getpid() if with_thread else 0
+        with theirs:
+            self._process: subprocess.Popen[bytes] | None = subprocess.Popen(
+                command(theirs.fileno(), owner),
+                pass_fds=[theirs.fileno()],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                cwd=cwd,
+            )
+        self._handle = os.pidfd_open(self._process.pid)
         self.importing = True
 
     @property
     def running(self) -> bool:
-        return self._process.poll() is None
+        if self._process is not None:
+            return self._process.poll() is None
+        ended = select.poll()
+        ended.register(self._handle, select.POLLIN)
+        return not ended.poll(0)
 
-    def fork(self, control: int) -> Forked:
+    @property
+    def descriptors(self) -> list[int]:
+        """What a fork of this process needs to use it."""
+        return [self._orders.fileno(), self._handle]
+
+    def fork(self, control: int, *numbers: int) -> Forked:
+        """A process that gets a copy of the descriptor `control`, and the numbers. Does not wait. Raises OSError."""
         fate, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            # Its own stays that of the moment at which it was started.
-            socket.send_fds(self._orders, [_FORK], [control, theirs.fileno(), *_standard()])
+            order = " ".join(map(str, [_FORK, *numbers])).encode()
+            # Standard output and error are those of this moment, not those of the nursery's start.
+            socket.send_fds(self._orders, [order], [control, theirs.fileno(), *_standard()])
         return Forked(self, fate)
 
     def end(self) -> None:
-        """And all that it forked."""
-        self._process.kill()
-        self._process.wait()
-        self._orders.close()
+        """And all that it forked; one that others use as well ends with its own starter."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        self.forget()
+
+    def inherit(self) -> None:
+        """This process is a fork of the one that started it."""
+        self._process, self.importing = None, False
 
     def forget(self) -> None:
-        """It is another process's now."""
         self._orders.close()
+        if self._handle >= 0:
+            os.close(self._handle)
+        self._handle = -1
 
 
 def _standard() -> tuple[int, ...]:
@@ -126,18 +159,31 @@ def _standard() -> tuple[int, ...]:
 
 
 _lock = threading.Lock()
-_nurseries: dict[tuple[str, ...], _Nursery] = {}
+_nurseries: dict[tuple[str, ...], Nursery] = {}
+"""Of zygotes."""
+_shared = False
 
 
-def fork(environment: dict[str, str], control: int) -> Forked:
-    """A new zygote with that environment, which is told the rest through `control`, its end of a SOCK_SEQPACKET pair;
-    a copy of the descriptor goes to it. Does not wait. Raises OSError."""
+def _zygotes(orders: int, owner: int) -> list[str]:
+    code = f"sys.path.insert(0, {_ROOT!r}); from core.evaluation.nursery import main; main({orders}, {owner})"
+    return import_path.python(code)
+
+
+def of_zygotes(environment: dict[str, str]) -> Nursery:
+    """The one for zygotes with that environment; started where there is none. Raises OSError."""
     key = (*import_path.python(""), *(f"{name}={value}" for name, value in sorted(environment.items())))
     with _lock:
-        nursery = _nurseries.get(key)
-        if nursery is None or not nursery.running:
-            nursery = _nurseries[key] = _Nursery(environment)
-        return nursery.fork(control)
+        found = _nurseries.get(key)
+        if found is None or not found.running:
+            main_thread = threading.current_thread() is threading.main_thread()  # others may be short
+            found = _nurseries[key] = Nursery(_zygotes, environment, "/", with_thread=main_thread)
+        return found
+
+
+def share() -> None:
+    """Forks of this process use the nurseries of zygotes that it has."""
+    global _shared
+    _shared = True
 
 
 def _end_all() -> None:
@@ -145,29 +191,36 @@ def _end_all() -> None:
         _nurseries.popitem()[1].end()
 
 
-def _forget_all() -> None:
-    """A fork of the trusted process has its own; it must not hold the sockets of its parent's open."""
+def _in_fork() -> None:
+    """A fork must not hold the sockets of another process's nurseries open."""
     global _lock
     _lock = threading.Lock()
-    while _nurseries:
-        _nurseries.popitem()[1].forget()
+    for found in _nurseries.values():
+        found.inherit() if _shared else found.forget()
+    if not _shared:
+        _nurseries.clear()
 
 
 atexit.register(_end_all)
-os.register_at_fork(after_in_child=_forget_all)
+os.register_at_fork(after_in_child=_in_fork)
 
 
 def main(orders_fd: int, owner: int) -> None:
-    """Entry of the process. Returns in each zygote when it has done its work, and in the nursery when its owner is
-    gone."""
+    """Entry of a nursery of zygotes."""
     if owner:
         linux.die_with_parent(owner)
-    orders = socket.socket(fileno=orders_fd)
     import torch  # noqa: F401
 
     from core.evaluation import zygote
 
-    # What exists now stays out of the zygotes' garbage collections, which would copy every page of it.
+    serve(orders_fd, zygote.main)
+
+
+def serve(orders_fd: int, entry: Callable[..., None], keep: Sequence[int] = ()) -> None:
+    """Fork what is asked for; returns when the owner is gone, and in what was forked when `entry` has returned, which
+    gets its descriptor, this process's id and the numbers. Descriptors `keep` stay open there."""
+    orders = socket.socket(fileno=orders_fd)
+    # What exists now stays out of the garbage collections of what is forked, which would copy every page of it.
     gc.collect()
     gc.freeze()
     own = os.getpid()
@@ -193,14 +246,14 @@ def main(orders_fd: int, owner: int) -> None:
             elif fd == orders_fd:
                 message, received = b"", list[int]()
                 with contextlib.suppress(ConnectionError):
-                    message, received, _, _ = socket.recv_fds(orders, 16, 4)
+                    message, received, _, _ = socket.recv_fds(orders, 256, 4)
                 if not message:
                     return
                 control, fate = received[0], socket.socket(fileno=received[1])
                 try:
                     pid = os.fork()
                 except OSError as error:
-                    print(f"a zygote can't be forked: {error.strerror}", file=sys.stderr)
+                    print(f"no process can be forked: {error.strerror}", file=sys.stderr)
                     for descriptor in (fate.detach(), control, *received[2:]):
                         os.close(descriptor)
                     continue
@@ -208,10 +261,10 @@ def main(orders_fd: int, owner: int) -> None:
                     os.setsid()
                     for number, descriptor in enumerate(received[2:], start=1):
                         os.dup2(descriptor, number)
-                    linux.close_all_but([control])
+                    linux.close_all_but([control, *keep])
                     for one in (orders, fate, *(other for _, other in born.values())):
                         one.detach()  # closed already
-                    zygote.main(control, own)
+                    entry(control, own, *map(int, message.split()[1:]))
                     return
                 with contextlib.suppress(OSError):
                     fate.send(_PID + str(pid).encode())

@@ -79,6 +79,12 @@ def _environment(kind: str, walls: sandbox.Walls) -> dict[str, str]:
     return {**base, **gpu_walls.environment(walls.hides_files)}
 
 
+def prepare() -> list[int]:
+    """Start now what the zygotes of the CPU tier are forked from, for forks of this process too; their descriptors."""
+    nursery.share()
+    return nursery.of_zygotes(_environment("interpret", sandbox.Walls(level="basic"))).descriptors
+
+
 class Zygote:
     """One zygote process and its control socket."""
 
@@ -116,7 +122,7 @@ class Zygote:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control, self._ready = ours, False
         with theirs:
-            self._process = nursery.fork(_environment(self.kind, self.walls), theirs.fileno())
+            self._process = nursery.of_zygotes(_environment(self.kind, self.walls)).fork(theirs.fileno())
         start = zygote_messages.Start(kind=self.kind, walls=self.walls, slot=self.slot, folder=folder)
         ours.send(msgspec.msgpack.encode(start))
 

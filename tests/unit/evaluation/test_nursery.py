@@ -1,12 +1,16 @@
 """Zygotes of one judge are forked from one process that has imported torch, and each ends by itself."""
 
+import asyncio
 import os
 import signal
 
 import psutil
 import pytest
+from right_answer import TASK, candidate
 
 from core.evaluation import nursery
+from core.evaluation.pool import JudgePool
+from core.evaluation.settings import JudgeSettings
 from core.evaluation.spawn import Zygote, ZygoteError
 from core.evaluation.walls import sandbox
 
@@ -87,3 +91,28 @@ def test_a_fork_of_the_owner_does_not_keep_it(zygotes):
     os.waitpid(child, 0)
     assert os.read(read, 8) == b"shut"
     os.close(read)
+
+
+def test_workers_of_a_pool_share_what_they_are_forked_from():
+    async def main():
+        pool = JudgePool(JudgeSettings(speed="none"), workers=2)
+        await pool.start()
+        try:
+            pids = [one._process.pid for one in pool._workers]
+            (parent,) = {psutil.Process(pid).parent() for pid in pids}
+            (zygotes,) = set(parent.children()) - {psutil.Process(pid) for pid in pids}
+            before = {child.pid for child in zygotes.children()}
+            assert len(before) == 2
+            os.kill(pids[0], signal.SIGKILL)
+            verdicts = await asyncio.gather(*(pool.judge(TASK, candidate(), "k") for _ in range(4)))
+            assert [verdict.kind for verdict in verdicts] == ["pass"] * 4
+            assert psutil.Process(pool._workers[0]._process.pid).parent() == parent
+            # What the dead one had is gone as well, and the new one's stands beside the other's.
+            assert len({child.pid for child in zygotes.children()} - before) == 1 and len(zygotes.children()) == 2
+            parent.kill()
+            assert (await pool.judge(TASK, candidate(), "k")).kind == "pass"
+        finally:
+            await pool.stop()
+        assert not psutil.wait_procs([parent, zygotes], 60)[1]
+
+    asyncio.run(main())
