@@ -14,16 +14,16 @@ which is restarted: its answer has no reader.
 import asyncio
 import contextlib
 import os
-import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from core.evaluation import worker
+from core.evaluation.nursery import Forked, Nursery
 from core.evaluation.settings import JudgeSettings
 from core.evaluation.verdict import Verdict
 from core.evaluation.waits import longest_s
@@ -53,11 +53,15 @@ class _LostError(RuntimeError):
 class _Worker:
     """One process and its socket."""
 
-    def __init__(self, settings: JudgeSettings, slot: int, gpus: Sequence[str] | None = None) -> None:
-        self._settings, self._slot, self._gpus = settings, slot, gpus
+    def __init__(
+        self, settings: JudgeSettings, slot: int, gpus: Sequence[str] | None = None,
+        nursery: Callable[[], Nursery] | None = None,
+    ) -> None:  # fmt: skip
+        """`nursery` gives what it is forked from; without one, and with a GPU, it is a program of its own."""
+        self._settings, self._slot, self._gpus, self._nursery = settings, slot, gpus, nursery
         self._proves = slot < max(1, len(gpu_walls.shown() if gpus is None else gpus))
         """The first on its GPU, until it has."""
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | Forked | None = None
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self.hello: worker.Hello | None = None
@@ -69,30 +73,20 @@ class _Worker:
     async def start(self) -> None:
         """Raises JudgeError when the worker says that it can't, EOFError or TimeoutError when it says nothing."""
         ours, theirs = socket.socketpair()
-        paths = [_ROOT, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-        command = [
-            sys.executable,
-            "-m",
-            "core.evaluation.worker",
-            str(theirs.fileno()),
-            str(os.getpid()),
-            str(self._slot),
-            str(int(self._proves)),
-        ]
-        # Started from this thread on purpose: the worker dies with the thread that started it, which runs the loop.
-        self._process = subprocess.Popen(  # noqa: ASYNC220
-            command,
-            pass_fds=[theirs.fileno()],
-            env={
-                **_without_secrets(),
-                "PYTHONPATH": os.pathsep.join(paths),
-                "OMP_NUM_THREADS": "1",
-                **(gpu_walls.one_gpu(self._slot, self._gpus) if self._settings.on_gpu else {}),
-            },
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        theirs.close()
+        with theirs:
+            if self._settings.on_gpu or self._nursery is None:  # its environment names its GPU
+                command = _command(theirs.fileno(), os.getpid(), self._slot, int(self._proves))
+                # Started from this thread on purpose: the worker dies with the thread that started it, which runs the
+                # loop.
+                self._process = subprocess.Popen(  # noqa: ASYNC220
+                    command,
+                    pass_fds=[theirs.fileno()],
+                    env=_environment() | gpu_walls.one_gpu(self._slot, self._gpus),
+                    stdin=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+            else:
+                self._process = self._nursery().fork(theirs.fileno(), self._slot, int(self._proves))
         self._reader, self._writer = await asyncio.open_connection(sock=ours)
         self._writer.write(worker.pack(self._settings))
         reply = await asyncio.wait_for(self._receive(), _START_S)
@@ -138,14 +132,20 @@ class _Worker:
         with contextlib.suppress(subprocess.TimeoutExpired):
             await asyncio.to_thread(process.wait, 2.0)
             return
-        process.send_signal(signal.SIGKILL)
+        process.kill()
         await asyncio.to_thread(process.wait)
 
 
-def _without_secrets() -> dict[str, str]:
-    """The environment without what a judge has no business with."""
+def _command(*numbers: int) -> list[str]:
+    return [sys.executable, "-m", "core.evaluation.worker", *map(str, numbers)]
+
+
+def _environment() -> dict[str, str]:
+    """Without what a judge has no business with."""
     hidden = ("TOKEN", "SECRET", "PASSWORD", "API_KEY", "NATS_")
-    return {name: value for name, value in os.environ.items() if not any(word in name.upper() for word in hidden)}
+    own = {name: value for name, value in os.environ.items() if not any(word in name.upper() for word in hidden)}
+    paths = [_ROOT, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    return {**own, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
 
 
 class JudgePool:
@@ -156,7 +156,8 @@ class JudgePool:
         if workers < 1:
             raise ValueError(f"workers = {workers}: at least 1")
         self.settings = settings
-        self._workers = [_Worker(settings, slot, gpus) for slot in range(workers)]
+        self._nursery: Nursery | None = None
+        self._workers = [_Worker(settings, slot, gpus, self._running_nursery) for slot in range(workers)]
         self._free: asyncio.Queue[_Worker] = asyncio.Queue()
         self._busy = Present()
         self._lease_s = 0.0
@@ -252,9 +253,19 @@ class JudgePool:
         feedback = f"judge worker {trouble}"[:400]
         return Verdict(candidate_key=request.key, kind="infra", stage="load", category="infra", feedback=feedback)
 
+    def _running_nursery(self) -> Nursery:
+        if self._nursery is None or not self._nursery.running:
+            self._nursery = Nursery(_command, _environment(), None, with_thread=True)  # that of the loop
+        return self._nursery
+
     async def stop(self) -> None:
         """End all workers and what they run."""
-        await asyncio.gather(*(one.stop() for one in self._workers))
+        try:
+            await asyncio.gather(*(one.stop() for one in self._workers))
+        finally:
+            if self._nursery is not None:
+                self._nursery.end()
+                self._nursery = None
 
     def gauges(self) -> dict[str, float]:
         """Numbers for the heartbeat."""

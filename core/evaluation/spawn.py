@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from core.evaluation import harness, import_path, zygote_messages
+from core.evaluation import harness, import_path, nursery, zygote_messages
 from core.evaluation.walls import gpu as gpu_walls
 from core.evaluation.walls import jail, sandbox, scratch
 from core.evaluation.walls.held_up import LOOK_S, HeldUp, below, most_s
@@ -75,10 +75,16 @@ def _environment(kind: str, walls: sandbox.Walls) -> dict[str, str]:
         "CUDA_VISIBLE_DEVICES": "",
         "HIP_VISIBLE_DEVICES": "",
     }
-    if kind == "gpu":
-        del base["CUDA_VISIBLE_DEVICES"]
-        return {**base, **gpu_walls.environment(walls.hides_files)}
-    return {**base, "TRITON_INTERPRET": "1"} if kind == "interpret" else base
+    if kind != "gpu":
+        return base
+    del base["CUDA_VISIBLE_DEVICES"]
+    return {**base, **gpu_walls.environment(walls.hides_files)}
+
+
+def prepare() -> list[int]:
+    """Start now what the zygotes of the CPU tier are forked from, for forks of this process too; their descriptors."""
+    nursery.share()
+    return nursery.of_zygotes(_environment("interpret", sandbox.Walls(level="basic"))).descriptors
 
 
 class Zygote:
@@ -88,7 +94,7 @@ class Zygote:
         """`kind` is `interpret` or `compile`; `slot` numbers the zygotes of a machine's judge (it picks the user
         id)."""
         self.kind, self.walls, self.slot = kind, walls, slot
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: nursery.Forked | subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._claim: socket.socket | None = None
         self._outer, self._lock = "", -1
@@ -98,7 +104,7 @@ class Zygote:
         """Its own processes beside `pid`."""
 
     def start(self) -> None:
-        """Start the process; its imports go on while the caller does other things. Trouble is told by `wait_ready`."""
+        """Start the process; imports go on while the caller does other things. Trouble is told by `wait_ready`."""
         self._trouble = ""
         try:
             self._start()
@@ -116,26 +122,25 @@ class Zygote:
             if self._uid is not None:
                 _end_processes_of(self._uid)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        code = (
-            f"sys.path.insert(0, {_ROOT!r}); from core.evaluation.zygote import main; "
-            f"main({theirs.fileno()}, {os.getpid()})"
-        )
         self._control, self._ready = ours, False
-        self._process = subprocess.Popen(
-            import_path.python(code),
-            pass_fds=[theirs.fileno()],
-            env=_environment(self.kind, self.walls),
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-            cwd="/",
-        )
-        theirs.close()
+        with theirs:
+            self._process = self._began(theirs.fileno(), _environment(self.kind, self.walls))
         start = zygote_messages.Start(kind=self.kind, walls=self.walls, slot=self.slot, folder=folder)
         ours.send(msgspec.msgpack.encode(start))
 
+    def _began(self, control: int, environment: dict[str, str]) -> "nursery.Forked | subprocess.Popen[bytes]":
+        """One on a GPU imports torch itself: what was imported before a fork was never tried on a card."""
+        if self.kind != "gpu":
+            return nursery.of_zygotes(environment).fork(control)
+        code = f"sys.path.insert(0, {_ROOT!r}); from core.evaluation.zygote import main; main({control}, {os.getpid()})"
+        return subprocess.Popen(
+            import_path.python(code), pass_fds=[control], env=environment, stdin=subprocess.DEVNULL,
+            start_new_session=True, cwd="/",
+        )  # fmt: skip
+
     @property
     def pid(self) -> int:
-        """Of its process, 0 while there is none; all its children are below it."""
+        """Of its process, 0 while there is none or it is not forked yet; all its children are below it."""
         return self._process.pid if self._process is not None else 0
 
     @property

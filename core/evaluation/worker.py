@@ -1,7 +1,8 @@
 """A judge's worker process: reads requests from its socket, judges, answers, one at a time; dies with its parent.
 
-`python -m core.evaluation.worker FD PARENT SLOT` is started by `core.evaluation.pool` only. Messages are MessagePack
-with a length of 4 bytes in front. First the settings arrive and `Hello` or `Refused` goes back; then requests and
+`core.evaluation.pool` only starts it: with a GPU as `python -m core.evaluation.worker FD PARENT SLOT PROVES`, else
+forked from a nursery of the pool's workers, `python -m core.evaluation.worker FD PARENT`. Messages are MessagePack with
+a length of 4 bytes in front. First the settings arrive and `Hello` or `Refused` goes back; then requests and
 answers.
 """
 
@@ -123,6 +124,34 @@ def main(fd: int, parent: int, slot: int, proves: int) -> int:
     return 0
 
 
+def nurse(orders: int, owner: int) -> None:
+    """Entry of the nursery of a pool's workers."""
+    if owner:
+        linux.die_with_parent(owner)
+    linux.set_dumpable(False)
+    from core.evaluation import nursery, spawn
+
+    keep = spawn.prepare()  # it imports beside this process
+    import torch
+    import torch.fx.experimental.symbolic_shapes  # for the meta device
+
+    from core.evaluation import meta_operators, tiers  # noqa: F401
+
+    torch.set_num_threads(1)
+    meta_operators.need_no_compiler()
+    nursery.serve(orders, _forked, keep)
+
+
+def _forked(fd: int, parent: int, slot: int, proves: int) -> None:
+    import numpy
+
+    numpy.random.seed()  # torch and Python have new states in a fork, or are given one
+    sys.exit(main(fd, parent, slot, proves))
+
+
 if __name__ == "__main__":
     numbers = [int(word) for word in sys.argv[1:5]]
-    sys.exit(main(*numbers) if len(numbers) == 4 else os.EX_USAGE)
+    if len(numbers) == 2:
+        nurse(*numbers)
+    else:
+        sys.exit(main(*numbers) if len(numbers) == 4 else os.EX_USAGE)

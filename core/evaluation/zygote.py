@@ -6,8 +6,9 @@ Invariants: it runs no torch operation before a fork (a child would hang in the 
 job, so its memory, which every child inherits, holds nothing secret; its environment is made from nothing; it has one
 child at a time and reports a child's end only when the child's whole process tree is gone.
 
-Run by `core.evaluation.spawn`, as `kind` interpret (TRITON_INTERPRET=1), compile, or gpu (no CUDA context before a
-fork; the job is a socket).
+Forked by `core.evaluation.nursery`, which has imported torch, as `kind` interpret (Triton is imported as its
+interpreter) or compile; started by `core.evaluation.spawn` itself as gpu (no CUDA context before a fork; the job is a
+socket).
 """
 
 import contextlib
@@ -39,6 +40,10 @@ def _hidden() -> list[str]:
 
 def _work(kind: str) -> Any:
     """Import everything that a child needs; returns the child's function (job fd, result fd, folder)."""
+    if "triton" in sys.modules:  # this is read when it is imported
+        raise ImportError("this torch imports Triton by itself: zygotes of different kinds can't share a nursery")
+    if kind == "interpret":
+        os.environ["TRITON_INTERPRET"] = "1"
     import torch
 
     torch.set_num_threads(1)
@@ -183,9 +188,9 @@ def _serve(control: socket.socket, start: Start, work: Any) -> None:
         control.send(msgspec.msgpack.encode(_reap(child, message.limits.cpu_limit_s, leftovers=not namespaces)))
 
 
-def main(control_fd: int, worker: int) -> None:
-    """Entry of the process that the trusted side starts with one end of a SOCK_SEQPACKET pair."""
-    linux.die_with_parent(worker)
+def main(control_fd: int, parent: int) -> None:
+    """Entry of the process that a nursery forks, with one end of the trusted side's SOCK_SEQPACKET pair."""
+    linux.die_with_parent(parent)
     control = socket.socket(fileno=control_fd)
     try:
         first = control.recv(65536)

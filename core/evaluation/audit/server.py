@@ -214,8 +214,10 @@ def main() -> int:
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     import core.evaluation.audit.answers  # noqa: F401
+    from core.evaluation import meta_operators
     from core.evaluation.audit.shrink import Budget, measure
 
+    meta_operators.need_no_compiler()
     # The first operation on the meta device imports for seconds: once here, not in every child.
     measure(WARM_UP, "warm-up", Budget())
     for line in sys.stdin.buffer:

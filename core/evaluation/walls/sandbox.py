@@ -46,6 +46,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Watched by the trusted side."""
     compilers_s: float = 0.0
     """What compilers that it starts may take on top; each inherits the limit on processor time."""
+    grace_s: int = cpu_time.GRACE_S
+    """What each process may use of its processor beyond the wall."""
     tmp_mb: int = 64
     threads: int = 64
     allow_processes: bool = False
@@ -56,7 +58,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def cpu_limit_s(self) -> int:
         """Processor time of each process: a little more than it could use in its time."""
-        return cpu_time.limit_s(self.wall_s + self.compilers_s)
+        return cpu_time.limit_s(self.wall_s + self.compilers_s, self.grace_s)
 
 
 _address_space = 0

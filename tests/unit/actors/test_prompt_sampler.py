@@ -94,7 +94,7 @@ def test_a_task_that_is_waited_for_is_named(sampled, monkeypatch):
     """Nothing is admitted meanwhile, and nobody would know why."""
     monkeypatch.setattr("actors.prompt_sampler.SLOW_S", 0.2)
     with structlog.testing.capture_logs() as logs:
-        sampled(["__import__('time').sleep(1) or x + 1", "x + 2"], wanted=2)
+        sampled(["__import__('time').sleep(0.1) or x + 1", "x + 2"], wanted=2)
     told = [line["why"] for line in logs if line["event"].startswith("waiting for a task's own code")]
     assert told[0].startswith("mine/l1_1_T"), told
 

@@ -1,5 +1,6 @@
 """What the tests of the room share: judges, one task, and a right answer to it into which things can be put."""
 
+import tempfile
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -7,9 +8,19 @@ from right_answer import TASK, candidate
 from shared_judges import Judges
 from workbench import Bench
 
+from core.evaluation.gpu import lease
 from core.evaluation.judge import Judge
 from core.evaluation.verdict import Verdict
 from core.tasks.task import Task
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_lease(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Stages that use the CPU as their device don't wait for those of other test processes: there is nothing to share,
+    and no time is judged."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("lease")))
+        lease._path("cpu")  # remembered
 
 
 @pytest.fixture(scope="session")

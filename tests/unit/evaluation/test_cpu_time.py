@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -21,7 +22,7 @@ from core.evaluation.walls import cpu_time, held_up, sandbox
 
 LOOP = "while True: pass"
 LEVELS = ["judge", "basic"] if has_namespaces() else ["basic"]
-WALL_S = 1.0
+WALL_S, GRACE_S = 1.0, 1
 DEAF = f"__import__('signal').signal(24, __import__('signal').SIG_IGN)\n        {LOOP}"
 """24: SIGXCPU."""
 
@@ -46,12 +47,13 @@ def short(judges: Judges, monkeypatch: pytest.MonkeyPatch) -> list[Judge]:
     "places", [{"before": DEAF}, {"body": "while n > 0: offsets += 1"}], ids=["in_the_host", "in_the_executor"]
 )
 def test_a_candidate_that_uses_up_its_processor_time_is_told_so(
-    patient: None, short: list[Judge], places: dict[str, str]
+    patient: None, short: list[Judge], places: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(sandbox, "Limits", partial(sandbox.Limits, grace_s=GRACE_S))
     with ThreadPoolExecutor() as pool:
         verdicts: list[Verdict] = list(pool.map(lambda one: one.judge(TASK, candidate(**places), "key"), short))
     assert [verdict.category for verdict in verdicts] == ["timeout"] * len(LEVELS), verdicts[0].feedback
-    assert all(verdict.wall_s > cpu_time.limit_s(WALL_S) - 1.0 for verdict in verdicts)
+    assert all(verdict.wall_s > cpu_time.limit_s(WALL_S, GRACE_S) - 1.0 for verdict in verdicts)
 
 
 @pytest.mark.parametrize("which", ["host", "executor"])
@@ -77,7 +79,9 @@ def test_a_gpus_child_that_uses_up_its_processor_time_is_told_so() -> None:
     zygote = GpuZygote(sandbox.probe(), slot=98)
     zygote.start()
     try:
-        limits = sandbox.Limits(memory_mb=8192, wall_s=WALL_S, tmp_mb=64, threads=64, allow_processes=True)
+        limits = sandbox.Limits(
+            memory_mb=8192, wall_s=WALL_S, grace_s=GRACE_S, tmp_mb=64, threads=64, allow_processes=True
+        )
         zygote.begin(limits)
         zygote.deadline += 100.0
         zygote.settle()

@@ -92,7 +92,7 @@ def test_one_worker_of_each_gpu_proves_it_and_only_at_its_first_start(two, monke
         raise Ended
 
     monkeypatch.setattr(pool.subprocess, "Popen", start)
-    made = pool.JudgePool(JudgeSettings(), workers=5)
+    made = pool.JudgePool(JudgeSettings(device_class="gpu", speed="measured"), workers=5)
     made._workers[1]._proves = False  # as after its hello
 
     async def all_start():

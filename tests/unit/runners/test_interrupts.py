@@ -33,7 +33,8 @@ def test_one_line_and_nobody_left(moment, times):
     # While Python ends it has no handlers any more: a shell says 130 of a death by SIGINT as well.
     assert one.returncode in (130, *([-signal.SIGINT] if (moment, times) == ("at once", 2) else [])), err
     assert out == ""
-    told = [line for line in err.splitlines() if "Warning" not in line]
+    # On a busy machine the start takes so long that it is told.
+    told = [line for line in err.splitlines() if "Warning" not in line and "evaluate: starting the engine" not in line]
     assert len(told) == 1 and told[0].startswith("kernelmill evaluate: interrupted"), err
     assert until(lambda: not marked(mark), 20.0), marked(mark)
 
