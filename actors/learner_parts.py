@@ -113,6 +113,7 @@ def trainer_settings(config: "RunConfig") -> "TrainerSettings":
         "dtype": config.model.dtype,
         "seed": config.run.seed,
         "temperature": config.rollout.temperature,
+        "context_tokens": config.model.context_tokens,
         "constant_tokens": config.rollout.max_new_tokens,
         "schedule_steps": config.run.steps,
         "credit": config.episodes.credit,

@@ -87,7 +87,8 @@ class Learner(Section):
     value_clip: float = Field(default=0.2, gt=0)
 
     max_tokens_per_rank: int = Field(default=16384, ge=64)
-    """Tokens in one packed micro-batch."""
+    """Samples are packed into micro-batches of so many tokens. A longer sample has one to itself, so memory must do for
+    model.context_tokens."""
     pack_multiple: int = Field(default=0, ge=0)
     """Packed rows are filled up to a multiple of so many tokens; 0: no filling."""
     activation_checkpointing: bool | Literal["none", "selective", "attention", "full"] = False
@@ -105,7 +106,7 @@ class Learner(Section):
     head_cache_gib: float = Field(default=0.0, ge=0)
     """Above 0 the head is "recompute" and keeps logits of so many GiB for the backward pass."""
     context_parallel: bool = False
-    """A sample longer than `max_tokens_per_rank` lies on all ranks together instead of being refused."""
+    """A sample longer than `max_tokens_per_rank` lies on all ranks together."""
     shard: Literal["auto", "always"] = "auto"
     """always: FSDP2 on one rank too."""
     cpu_offload: bool = False

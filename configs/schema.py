@@ -14,6 +14,7 @@ from configs.judging import Gateway, Judge
 from configs.learning import Learner
 from configs.rollouts import Rollout, Weights
 from configs.section import Section
+from core.evaluation.reward import highest, success
 from core.identity import digest_json
 
 _HOME = Path(__file__).resolve().parents[1]
@@ -132,8 +133,9 @@ class Episodes(Section):
     credit: Literal["turn", "trajectory"] = "turn"
     """turn: every turn is a sample with R_t = Σ_{i≥t} γ^(i-t) s_i. trajectory: one sample with R = Σ γ^t s_t."""
     gamma: float = Field(default=0.4, ge=0, le=1)
-    success_score: float = 1.3
-    """A turn that scores this much ends the episode."""
+    success_score: float | Literal["never"] | None = None
+    """A turn that scores this much ends the episode; never: none does. Unset: what a kernel scores by `reward.shape`
+    that is twice as fast (graded 1.3, kevin 2.3), or at the last step (milestone 3, threshold 1)."""
     zero_turns: int = Field(default=2, ge=0)
     """So many zero-scored turns in a row end the episode; 0 turns this off."""
     deadline_s: float = Field(default=900.0, gt=0)
@@ -157,7 +159,8 @@ class Episodes(Section):
 class Reward(Section):
     shape: Literal["graded", "kevin", "milestone", "threshold"] = "graded"
     """graded: 0.1 compiled, 0.3 correct, + clip(speedup - 1, 0, 2). kevin: 0.3·correct + speedup.
-    milestone: -1, 1, 2, 3 by steps of 5 %. threshold: 1 when correct and speedup ≥ `threshold`."""
+    milestone: -1 wrong, 1 correct, 2 and 3 by bars (docs/episodes.md). threshold: 1 when correct and speedup ≥
+    `threshold`."""
     compiled: float = 0.1
     correct: float = 0.3
     speed_cap: float = Field(default=2.0, ge=0)
@@ -273,6 +276,20 @@ class RunConfig(Section):
         if self.rollout.top_k == 1:
             raise ValueError(
                 "rollout.top_k = 1 can't be trained on: every sample of a group would be the same; 0 takes all tokens"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _success_is_reached(self) -> "RunConfig":
+        """Unset, it is filled in, so that the resolved config says what holds."""
+        given, reward = self.episodes.success_score, self.reward.model_dump()
+        if given is None:
+            episodes = self.episodes.model_copy(update={"success_score": success(**reward)})
+            self.__dict__["episodes"] = episodes  # frozen for all but us
+        elif given != "never" and given > (most := highest(**reward)):
+            raise ValueError(
+                f"episodes.success_score = {given:g} is never reached: reward.shape = {self.reward.shape!r} scores "
+                f"{most:g} at most; leave it out ({success(**reward):g}), or set 'never'"
             )
         return self
 

@@ -8,7 +8,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +152,8 @@ def _chain_line(row: dict[str, Any]) -> str:
         reasons = sorted({reason for group in row.get("groups") or () for _, reason in group.get("rejected") or ()})
         count = len(row.get("groups") or ())
         what = "1 group" if count == 1 else f"{count} groups"
-        return f"rejected {what} after step {row['step']}: {', '.join(reasons)}"
+        tokens = _rejected_tokens(row.get("groups") or ())
+        return f"rejected {what}{tokens} after step {row['step']}: {', '.join(reasons)}"
     if row["kind"] == "finished":
         return f"finished at step {row['step']}"
     metrics = row.get("metrics") or {}
@@ -165,10 +166,16 @@ def _chain_line(row: dict[str, Any]) -> str:
     if metrics.get("staleness/max") is not None:
         parts.append(f"staleness up to {metrics['staleness/max']:.0f}")
     trained, rejected = (sum(len(group.get(name) or ()) for group in groups) for name in ("trained", "rejected"))
-    parts.append(f"{trained} trained, {rejected} rejected")
+    parts.append(f"{trained} trained, {rejected} rejected{_rejected_tokens(groups)}")
     if limit := short(metrics):
         parts.append(limit)
     return "  ".join(parts)
+
+
+def _rejected_tokens(groups: Iterable[dict[str, Any]]) -> str:
+    """What was sampled for nothing; records of before it was counted don't say."""
+    tokens = sum(sum(group.get("rejected_tokens") or ()) for group in groups)
+    return f" of {tokens:,} tokens" if tokens else ""
 
 
 def _short(value: Any) -> str:

@@ -128,14 +128,25 @@ def check_model_files(path: Path, setting: str) -> None:
 
 
 def check_lengths(config: RunConfig, path: Path, config_path: str) -> None:
-    """The model's own limit leaves room for a prompt; `model.context_tokens` is checked where it is set."""
+    """The model's own limit leaves room for a prompt; `model.context_tokens` is checked where it is set. Rows of the
+    learner that may need more memory than its budget says are told on stderr."""
     import json
+    import sys
 
     limit = text_settings(json.loads((path / "config.json").read_text())).get("max_position_embeddings")
     if isinstance(limit, int) and 0 < limit <= config.rollout.max_new_tokens:
         raise UsageError(
             f"{config_path}: the model's context (max_position_embeddings = {limit} in {path / 'config.json'}) holds "
             f"prompt and answer: set rollout.max_new_tokens = {config.rollout.max_new_tokens} below it"
+        )
+    longest = config.model.context_tokens or (limit if isinstance(limit, int) else 0)
+    learner = config.learner
+    budget = learner.max_tokens_per_rank * (learner.ranks if learner.context_parallel else 1)
+    if longest > budget:
+        print(
+            f"note: a sample may have {longest} tokens (model.context_tokens), and one beyond "
+            f"learner.max_tokens_per_rank = {learner.max_tokens_per_rank} is a row of its own: memory must do for that",
+            file=sys.stderr,
         )
 
 

@@ -279,7 +279,7 @@ def _learner(r: Reading) -> None:
             r.leave("lr-decay-style", "learner.schedule is constant, linear or cosine")
     optimizer = r.text("optimizer", "adam")
     r.leave("optimizer", "it is AdamW here too" if optimizer == "adam" else "AdamW alone")
-    r.carry("learner.max_tokens_per_rank", "max-tokens-per-gpu", r.whole, note="a longer sample is refused")
+    r.carry("learner.max_tokens_per_rank", "max-tokens-per-gpu", r.whole, note="a longer sample has a row to itself")
     if grain := r.text("recompute-granularity"):
         if grain == "full":
             r.set("learner.activation_checkpointing", "full", "recompute-granularity")

@@ -143,7 +143,7 @@ def _learner(r: Reading) -> None:
     _schedule(r, optim)
     if (value := r.whole(ACTOR + "ppo_max_token_len_per_gpu")) is not None:
         name = ACTOR + "ppo_max_token_len_per_gpu"
-        r.set("learner.max_tokens_per_rank", value, name, note="always packed; a longer sample is refused")
+        r.set("learner.max_tokens_per_rank", value, name, note="always packed; a longer sample has a row to itself")
     again = r.switch(MODEL + "enable_gradient_checkpointing", True)
     r.set("learner.activation_checkpointing", "full" if again else "none", MODEL + "enable_gradient_checkpointing")
     moved = [

@@ -119,6 +119,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("version", "version", STEP, "learner: policy version after the step"),
     Metric("applied", "0 or 1", STEP, "learner: 1 when the weights moved"),
     Metric("refused/REASON", "samples", STEP, "learner: samples left out; the reasons are in docs/learner.md"),
+    Metric("refused_tokens/REASON", "tokens", STEP, "learner: sampled tokens of these, which nothing learns from"),
     Metric("compiled", "0 or 1", STEP, "learner: 1 while its blocks run compiled; absent where they never did"),
     Metric("compile_retry", "0 or 1", STEP, "learner: 1 when the step was made again uncompiled: not finite at first"),
     Metric("refused_step/REASON", "0 or 1", STEP, "learner: why the weights did not move"),

@@ -3,6 +3,7 @@
 `core` imports no configs, so the fields mirror `configs.schema.Episodes` and `configs.schema.Rollout` by name.
 """
 
+import math
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ import msgspec
 class PlaySettings(msgspec.Struct, frozen=True, kw_only=True):
     max_turns: int = 3
     success_score: float = 1.3
+    """Infinity where the config says "never"."""
     zero_turns: int = 2
     deadline_s: float = 900.0
     """An episode that takes longer becomes a tombstone."""
@@ -37,4 +39,6 @@ class PlaySettings(msgspec.Struct, frozen=True, kw_only=True):
             for name in cls.__struct_fields__
             if hasattr(section, name)
         }
+        if found.get("success_score") == "never":
+            found["success_score"] = math.inf
         return cls(**found)

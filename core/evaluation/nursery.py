@@ -112,6 +112,8 @@ class Nursery:
 
     @property
     def running(self) -> bool:
+        if self._orders.fileno() < 0:
+            return False
         hung = select.poll()  # its sockets are closed before it can be waited for
         hung.register(self._orders, 0)
         if hung.poll(0):

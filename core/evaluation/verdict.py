@@ -47,3 +47,5 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     baseline_trouble: dict[str, str] = {}
     """Baselines of a measured pass that have no time, and why: `compile` does not compile this task, say. It is nothing
     of the candidate's; where the reward's baseline is one of them, `speedup` is over eager."""
+    speedups: dict[str, float] = {}
+    """Of a measured pass, by baseline (`eager`, `compile`, `max-autotune`), as far as they have a time: lower ends."""

@@ -21,6 +21,8 @@ class GroupOutcome(msgspec.Struct, frozen=True, kw_only=True):
     trained: tuple[int, ...] = ()
     rejected: tuple[tuple[int, str], ...] = ()
     """(index, reason): tombstones, `stale`, `unscored`, ..."""
+    rejected_tokens: tuple[int, ...] = ()
+    """Of each of `rejected`, the tokens that were sampled for nothing. Empty in records of before they were counted."""
 
 
 class ChainRecord(Protocol):

@@ -54,6 +54,7 @@ class Group(msgspec.Struct, kw_only=True):
             admission=self.admission,
             trained=tuple(i for i in sorted(self.episodes) if i not in rejected),
             rejected=tuple(sorted(rejected.items())),
+            rejected_tokens=tuple(self.episodes[i].completion_tokens for i in sorted(rejected)),
         )
 
 

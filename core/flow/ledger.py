@@ -42,6 +42,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     trained: tuple[int, ...] = ()
     rejected: tuple[tuple[int, str], ...] = ()
     """(index, reason)"""
+    rejected_tokens: tuple[int, ...] = ()
+    """Sampled tokens of each of `rejected`; empty in records of before they were counted."""
 
 
 class ChainRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +73,8 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     rejected: dict[str, int]
     """Reason -> how many."""
     pending: int
+    rejected_tokens: dict[str, int] = {}
+    """Of episodes: reason -> tokens that were sampled for nothing, where the record counts them."""
 
     @property
     def rejected_total(self) -> int:
@@ -81,13 +85,21 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
         return self.submitted == self.trained + self.rejected_total + self.pending
 
     def line(self) -> str:
-        """`768 submitted = 752 trained + 14 rejected (10 infra, 4 stale) + 2 pending`"""
-        reasons = ", ".join(f"{count} {reason}" for reason, count in self.rejected.items())
+        """`768 submitted = 752 trained + 14 rejected (10 infra, 4 stale of 5,120 tokens) + 2 pending`"""
+        reasons = self.reasons()
         sign = "=" if self.holds else "≠"
         return (
             f"{self.submitted} submitted {sign} {self.trained} trained + {self.rejected_total} rejected"
             f"{f' ({reasons})' if reasons else ''} + {self.pending} pending"
         )
+
+    def reasons(self) -> str:
+        """Why, how many, and what was sampled for them: `10 infra, 4 stale of 5,120 tokens`."""
+        told = []
+        for reason, count in self.rejected.items():
+            tokens = self.rejected_tokens.get(reason, 0)
+            told.append(f"{count} {reason}{f' of {tokens:,} tokens' if tokens else ''}")
+        return ", ".join(told)
 
 
 class Ledger(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,6 +187,7 @@ def settle(
     steps, problems = surviving(records)
     admitted = _admitted(admissions, problems)
     trained, rejected, outcomes = _outcomes(steps, admitted, problems)
+    tokens = _tokens(steps)
     ends = None if ended is None else _ends(ended, admitted, problems)
     if ends is not None:
         for member in sorted(trained):
@@ -198,6 +211,7 @@ def settle(
             trained=len(trained),
             rejected=_ordered(Counter(rejected.values())),
             pending=len(open_members),
+            rejected_tokens=_ordered(tokens),
         ),
         waiting=len(open_members & ends.keys()) if ends is not None else 0,
         tombstones=_ordered(Counter(end for end in (ends or {}).values() if end in TOMBSTONES)),
@@ -257,6 +271,16 @@ def _outcomes(
             outcomes[gid] = "" if group.trained else reasons[0] if len(reasons) == 1 else "mixed"
             _against_admission(group, record.step, admitted.get(gid), problems)
     return set(trained), rejected, outcomes
+
+
+def _tokens(steps: Sequence[ChainRecord]) -> Counter[str]:
+    """Sampled tokens of rejected episodes, by reason."""
+    tokens: Counter[str] = Counter()
+    for record in steps:
+        for group in record.groups:
+            for (_, reason), count in zip(group.rejected, group.rejected_tokens, strict=False):
+                tokens[reason] += count
+    return tokens
 
 
 def _against_admission(group: Outcome, step: int, admission: Admission | None, problems: list[str]) -> None:

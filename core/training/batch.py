@@ -14,7 +14,7 @@ import torch
 from core.algorithms.denominators import sample_weights
 from core.episodes.samples import Sample
 from core.training import credit
-from core.training.context_part import most_tokens, part
+from core.training.context_part import part
 from core.training.packing import Packed, pack, plan, refusal
 from core.training.settings import TrainerSettings
 
@@ -45,6 +45,15 @@ class Batch:
     def refused(self) -> Counter[str]:
         """How many samples are left out for which reason."""
         return Counter(reason for reason in self.reasons if reason)
+
+    @property
+    def refused_tokens(self) -> Counter[str]:
+        """How many sampled tokens these have."""
+        tokens: Counter[str] = Counter()
+        for sample, reason in zip(self.samples, self.reasons, strict=True):
+            if reason:
+                tokens[reason] += int(np.count_nonzero(sample.mask))
+        return tokens
 
     @property
     def lengths(self) -> list[int]:
@@ -84,14 +93,19 @@ class Batch:
         return [values[i] for i in self.kept]
 
 
-def make_batch(samples: Sequence[Sample], settings: TrainerSettings, *, vocab: int, rank: int, world: int) -> Batch:
-    """Raises ValueError when a sample is there twice. `kept` is empty when there is nothing to train on."""
+def make_batch(
+    samples: Sequence[Sample], settings: TrainerSettings, *, vocab: int, rank: int, world: int,
+    context_tokens: int | None = None,
+) -> Batch:  # fmt: skip
+    """Raises ValueError when a sample is there twice. `kept` is empty when there is nothing to train on.
+
+    context_tokens: a longer sample is refused; None: none is.
+    """
     credit.refuse_twins(samples)
     budget = settings.max_tokens_per_rank
     split = settings.context_parallel and world > 1
-    longest = most_tokens(budget, world) if split else budget
     excluded = credit.exclusions(samples, settings)
-    reasons = [refusal(sample, longest, vocab) or excluded[i] for i, sample in enumerate(samples)]
+    reasons = [refusal(sample, context_tokens, vocab) or excluded[i] for i, sample in enumerate(samples)]
     if settings.dynamic_sampling:
         dull = credit.uniform_groups(samples, settings)
         reasons = [reason or dull.get(s.group_id) for s, reason in zip(samples, reasons, strict=True)]
@@ -106,8 +120,8 @@ def make_batch(samples: Sequence[Sample], settings: TrainerSettings, *, vocab: i
         trained, settings.denominator, constant_tokens=settings.constant_tokens, rollout=rollouts
     ).tolist()
     lengths = [len(samples[i].ids) for i in kept]
-    shared = [[i] for i, n in enumerate(lengths) if n > budget]
-    whole = [i for i, n in enumerate(lengths) if n <= budget]
+    shared = [[i] for i, n in enumerate(lengths) if split and n > budget]
+    whole = [i for i, n in enumerate(lengths) if not split or n <= budget]
     bins = list(shared)
     if whole or not shared:
         planned = plan([lengths[i] for i in whole], budget_tokens=budget, ranks=world)[rank]

@@ -6,11 +6,6 @@ from core.training.context import Split
 from core.training.packing import Packed
 
 
-def most_tokens(budget_tokens: int, world: int) -> int:
-    """The longest sequence that `world` ranks of this budget can hold together."""
-    return max(budget_tokens // 2 * 2 * world, budget_tokens)
-
-
 def part(packed: Packed, rank: int, world: int, *, multiple: int = 1) -> Packed:
     """This rank's part of a row that holds one sequence. multiple: of tokens on each rank.
 

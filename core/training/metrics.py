@@ -32,6 +32,7 @@
     version, applied        after the step; 1 when the weights moved
     refused/<reason>        samples left out (`core.training.packing.REFUSALS`; `truncated` with overlong_filter; with
                             dynamic_sampling `core.algorithms.rewards.REASONS`)
+    refused_tokens/<reason> sampled tokens of these
     refused_step/<reason>   nothing_to_train_on, non_finite_loss, non_finite_gradients, non_finite_values (the critic's
                             loss or gradient): weights are as before
 """

@@ -8,12 +8,14 @@
 
 The plan is a pure function of the samples' lengths: every rank computes the same one and takes its own part. All ranks
 get the same number of micro-batches, since each micro-batch is a round of collectives; where samples don't suffice, one
-is empty (a single token of weight 0).
+is empty (a single token of weight 0). The budget bounds what is packed together: a sample that is longer has a row to
+itself.
 """
 
 import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,15 +25,16 @@ from core.episodes.samples import Sample
 from core.training.context import Split
 
 REFUSALS = (
-    "longer_than_budget", "empty_completion", "first_token_trained", "non_finite", "columns_differ", "unknown_token",
+    "longer_than_context", "empty_completion", "first_token_trained", "non_finite", "columns_differ", "unknown_token",
 )  # fmt: skip
-"""Why a sample is not trained on: more tokens than a micro-batch (with `context_parallel` all ranks) may hold; no
-trained token; a mask on token 0, which nothing predicts; a log-prob or return that is not a number; arrays of different
-lengths; an id outside the vocabulary, which on a GPU would end the process."""
+"""Why a sample is not trained on: more tokens than the policy's context has; no trained token; a mask on token 0, which
+nothing predicts; a log-prob or return that is not a number; arrays of different lengths; an id outside the vocabulary,
+which on a GPU would end the process."""
 
 
-def refusal(sample: Sample, budget_tokens: int, vocab: int | None = None) -> str | None:
-    """Which of REFUSALS holds for `sample`, or None when it can be trained on. vocab: ids are below it; None: any."""
+def refusal(sample: Sample, context_tokens: int | None = None, vocab: int | None = None) -> str | None:
+    """Which of REFUSALS holds for `sample`, or None when it can be trained on. context_tokens: most that one can have;
+    vocab: ids are below it; None: any."""
     n = len(sample.ids)
     if not (len(sample.mask) == len(sample.logprobs) == len(sample.versions) == n):
         return "columns_differ"
@@ -41,11 +44,23 @@ def refusal(sample: Sample, budget_tokens: int, vocab: int | None = None) -> str
         return "empty_completion"
     if sample.mask[0]:
         return "first_token_trained"
-    if n > budget_tokens:
-        return "longer_than_budget"
+    if context_tokens is not None and n > context_tokens:
+        return "longer_than_context"
     if int(sample.ids.min()) < 0 or (vocab is not None and int(sample.ids.max()) >= vocab):
         return "unknown_token"
     return None
+
+
+def longest_sample(config: Any, context_tokens: int = 0) -> int | None:
+    """Most tokens of a sample: what a policy can have read and written. config: the model's own, whose limit holds
+    where `context_tokens` is 0; None where it names none. With scaled positions an engine may go beyond that limit by
+    a factor, so it is not held against a sample."""
+    if context_tokens:
+        return context_tokens
+    limit = getattr(config, "max_position_embeddings", None)
+    scaling = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    factor = scaling.get("factor") if isinstance(scaling, dict) else None
+    return int(limit * max(1.0, factor or 1.0)) if isinstance(limit, int) and limit > 0 else None
 
 
 def plan(
@@ -54,15 +69,13 @@ def plan(
     """Which samples go into which micro-batch: plan[rank][micro-batch] lists sample indices.
 
     Longest first, each into the micro-batch with the least work that still has room; the number of micro-batches is the
-    smallest that is a multiple of `ranks` and holds everything. Work of a sequence of n tokens is n·(1 + n/quadratic):
-    attention costs as much as the rest at about `quadratic_tokens`. Raises ValueError for a length over the budget.
+    smallest that is a multiple of `ranks` and holds everything. What is longer than the budget is alone in one. Work of
+    a sequence of n tokens is n·(1 + n/quadratic): attention costs as much as the rest at about `quadratic_tokens`.
     """
-    if any(n > budget_tokens for n in lengths):
-        raise ValueError(
-            f"a sample of {max(lengths)} tokens doesn't fit a budget of {budget_tokens}; leave out what `refusal` names"
-        )
     order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
-    per_rank = max(1, -(-sum(lengths) // (budget_tokens * ranks)))
+    alone = sum(n > budget_tokens for n in lengths)
+    packed = sum(n for n in lengths if n <= budget_tokens)
+    per_rank = max(1, -(-(alone + -(-packed // budget_tokens)) // ranks))
     while True:
         bins = _fill(order, lengths, budget_tokens, ranks * per_rank, quadratic_tokens)
         if bins is not None:
@@ -93,7 +106,7 @@ def _fill(
     heap = [(0.0, b) for b in range(count)]
     for i in order:
         full = []
-        while heap and room[heap[0][1]] < lengths[i]:
+        while heap and bins[heap[0][1]] and room[heap[0][1]] < lengths[i]:
             full.append(heapq.heappop(heap))
         if not heap:
             return None

@@ -42,6 +42,8 @@ class TrainerSettings(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     temperature: float = 1.0
     """`rollout.temperature`: log-probs, entropies and KL are of the distribution that was sampled from."""
+    context_tokens: int = 0
+    """`model.context_tokens`, prompt and completion: a longer sample is refused. 0: the model's own limit."""
     constant_tokens: int = 0
     """Tokens that a turn may generate: for `denominator = "constant"` and the overlong penalty."""
     schedule_steps: int = 0
@@ -81,6 +83,7 @@ class TrainerSettings(msgspec.Struct, frozen=True, kw_only=True):
     overlong_filter: bool = False
     dynamic_sampling: bool = False
     max_tokens_per_rank: int = 16384
+    """Samples are packed into micro-batches of so many tokens; a longer one has a micro-batch to itself."""
     activation_checkpointing: bool | Literal["none", "selective", "attention", "full"] = False
     """What is computed again in the backward pass (`core.training.recompute`); true is `full`, false `none`."""
     compile: bool | None = None
@@ -102,8 +105,7 @@ class TrainerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Packed rows are filled up to a multiple of so many tokens, and blocks compiled for these sizes alone; 0: no
     filling, and compiled blocks take any size after the second one they meet."""
     context_parallel: bool = False
-    """A sample longer than `max_tokens_per_rank` lies on all ranks together (`core.training.context`) instead of being
-    refused, up to `ranks` times as long."""
+    """A sample longer than `max_tokens_per_rank` lies on all ranks together (`core.training.context`)."""
     shard: Literal["auto", "always"] = "auto"
     """always: FSDP2 on one rank too, instead of plain masters (`core.training.masters`)."""
     cpu_offload: bool = False

@@ -40,7 +40,7 @@ from core.training.meanwhile import Meanwhile
 from core.training.metrics import MAXIMA, StepClock, correction_names, summary, sums_width
 from core.training.model import DTYPES, PolicyModel, gather, load_adamw, load_lm, prepare, refuse_other_kind
 from core.training.objective import TokenLoss
-from core.training.packing import Packed
+from core.training.packing import Packed, longest_sample
 from core.training.schedule import learning_rate
 from core.training.settings import TrainerSettings
 from core.training.snapshot import Staging, TakenCheckpoint, TakenWeights, random_state, set_random_state
@@ -70,6 +70,9 @@ class Trainer:
 
             mesh = init_device_mesh(self.device.type, (world,))
         self.model = self._load(mesh, trainable=True)
+        config = self.model.lm.config
+        longest = longest_sample(config, settings.context_tokens)
+        self._of_model = {"vocab": config.vocab_size, "context_tokens": longest}
         self._parameters = flops.multiplying_parameters(self.model.lm)
         # the policy under adapters is its own reference
         self.reference = self._load(mesh, trainable=False) if settings.kl_coef > 0 and not settings.lora_rank else None
@@ -123,8 +126,7 @@ class Trainer:
         """Plan and pack this rank's part of a later step. For any thread: it looks at nothing that a step changes."""
         self._meanwhile.wait()
         started = time.perf_counter()
-        vocab = self.model.lm.config.vocab_size
-        batch = make_batch(samples, self.settings, vocab=vocab, rank=self.rank, world=self.world)
+        batch = make_batch(samples, self.settings, rank=self.rank, world=self.world, **self._of_model)
         if self.device.type == "cuda":
             with torch.cuda.device(self.device):
                 rows = [packed.pinned() for packed in batch.rows()]
@@ -147,10 +149,10 @@ class Trainer:
         if isinstance(samples, Prepared):
             batch, packs = samples.batch, iter(samples.rows)
         else:
-            vocab = self.model.lm.config.vocab_size
-            batch = make_batch(samples, settings, vocab=vocab, rank=self.rank, world=self.world)
+            batch = make_batch(samples, settings, rank=self.rank, world=self.world, **self._of_model)
             packs = batch.rows()
         numbers = {f"refused/{reason}": float(count) for reason, count in batch.refused.items()}
+        numbers |= {f"refused_tokens/{reason}": float(count) for reason, count in batch.refused_tokens.items()}
         numbers |= {"samples": float(len(batch.kept)), "version": float(self.version), "applied": 0.0}
         if not batch.kept:
             return numbers | {"refused_step/nothing_to_train_on": 1.0}

@@ -298,7 +298,7 @@ def _ledger(data: ReportData) -> str:
     ledger = data.ledger
     rows = []
     for what, account in (("groups", ledger.groups), ("episodes", ledger.episodes)):
-        reasons = ", ".join(f"{count} {reason}" for reason, count in account.rejected.items())
+        reasons = account.reasons()
         rejected = f"{account.rejected_total}" + (f" ({reasons})" if reasons else "")
         rows.append([what, str(account.submitted), str(account.trained), rejected, str(account.pending)])
     word, style = ("balanced", "good") if ledger.balanced else ("not balanced", "bad")

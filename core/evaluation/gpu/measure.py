@@ -384,6 +384,7 @@ class Measuring:
         return Verdict(
             candidate_key=key, kind="pass", tier="gpu", compiled=True, correct=True, feedback="\n".join(lines),
             speed_kind="measured", speedup=round(gains[chosen], 4), speedup_low=round(result.speedup_low * share, 4),
+            speedups={name: round(result.speedup_low * gain / result.speedup, 4) for name, gain in gains.items()},
             runtime_ms=result.runtime_ms, baseline_ms=eager * share, clock=result.statistics,
             screens=("below_floor",) if result.below_floor else (),
         )  # fmt: skip

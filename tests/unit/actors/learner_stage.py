@@ -26,7 +26,7 @@ from core.episodes.episode import Episode, Turn, tombstone
 from core.evaluation.verdict import Verdict
 from core.run_folder import RunFolder
 
-VOCAB, BUDGET, GROUP = 64, 96, 4
+VOCAB, BUDGET, CONTEXT, GROUP = 64, 96, 256, 4
 DEADLINE_S = 120.0
 
 
@@ -37,7 +37,7 @@ def save_policy(folder: Path) -> Path:
 
     config = Qwen3Config(
         vocab_size=VOCAB, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=8,
-        intermediate_size=48, max_position_embeddings=256, tie_word_embeddings=True,
+        intermediate_size=48, max_position_embeddings=CONTEXT, tie_word_embeddings=True,
     )  # fmt: skip
     build_lm(config, seed=1).save_pretrained(folder)
     return folder

@@ -10,6 +10,7 @@ import pytest
 from core.flow.ledger import Admission, ChainRecord, EndedEpisode, Outcome, settle
 from tests.unit.actors.learner_stage import (
     BUDGET,
+    CONTEXT,
     GROUP,
     LearnerStage,
     episode,
@@ -67,10 +68,12 @@ KINDS = {
     "completions of one token": (every(lambda n, i: episode(n, i, turn(completion=1, score=0.1 * i, seed=i))), {}),
     "an episode that is one token altogether": (
         one(lambda n, i: episode(n, i, turn(prompt=0, completion=1))), {"first_token_trained": 1}),
-    "longer than the budget": (
-        one(lambda n, i: episode(n, i, turn(prompt=8, completion=BUDGET))), {"longer_than_budget": 1}),
-    "all longer than the budget": (
-        every(lambda n, i: episode(n, i, turn(prompt=BUDGET, completion=1, seed=i))), {"longer_than_budget": 4}),
+    "longer than the budget": (one(lambda n, i: episode(n, i, turn(prompt=8, completion=BUDGET))), {}),
+    "all longer than the budget": (every(lambda n, i: episode(n, i, turn(prompt=BUDGET, completion=1, seed=i))), {}),
+    "longer than the context": (
+        one(lambda n, i: episode(n, i, turn(prompt=8, completion=CONTEXT))), {"longer_than_context": 1}),
+    "all longer than the context": (
+        every(lambda n, i: episode(n, i, turn(prompt=CONTEXT, completion=1, seed=i))), {"longer_than_context": 4}),
     "a turn twice": (one(lambda n, i: episode(n, i, turn(score=0.1), turn(score=0.2))), {"turn_twice": 1}),
     "a turn twice, in two roles": (one(in_two_roles), {"turn_twice": 1}),
     "returns beyond all numbers": (
@@ -85,10 +88,7 @@ def settled(groups, records):
             kind=r.kind,
             incarnation=r.incarnation,
             step=r.step,
-            groups=tuple(
-                Outcome(group_id=o.group_id, admission=o.admission, trained=o.trained, rejected=o.rejected)
-                for o in r.groups
-            ),
+            groups=tuple(Outcome(**msgspec.structs.asdict(o)) for o in r.groups),
         )
         for r in records
     ]
@@ -120,6 +120,7 @@ def played(tmp_path_factory):
             for at, kind in enumerate(KINDS):
                 out[kind] = next((o, r) for r in records for o in r.groups if o.group_id == group_id(2 * at))
             out["chain"], out["account"] = records, settled(groups, records)
+            out["sent"] = {group[0].group_id: group for group in groups}
 
         stage.play(main)
     return out
@@ -133,6 +134,8 @@ def test_each_episode_is_trained_or_rejected_with_its_reason(played, kind):
         counted[reason] = counted.get(reason, 0) + 1
     assert counted == KINDS[kind][1]
     assert len(outcome.trained) + len(outcome.rejected) == GROUP
+    made = {e.index: e.completion_tokens for e in played["sent"][outcome.group_id]}
+    assert outcome.rejected_tokens == tuple(made[index] for index, _ in outcome.rejected)
 
 
 def test_no_step_holds_a_number_that_is_none(played):
@@ -152,11 +155,14 @@ def test_the_account_balances(played):
         for reason, count in reasons.items():
             wanted[reason] = wanted.get(reason, 0) + count
     assert account.episodes.rejected == wanted
+    lost = account.episodes.rejected_tokens
+    assert lost["longer_than_context"] == CONTEXT + 4 and lost["infra"] == 0 < lost["unscored"]
 
 
 def test_metrics_count_what_the_trainer_left_out(played):
-    _, record = played["longer than the budget"]
-    assert record.metrics["refused/longer_than_budget"] >= 1
+    _, record = played["longer than the context"]
+    assert record.metrics["refused/longer_than_context"] >= 1
+    assert record.metrics["refused_tokens/longer_than_context"] >= CONTEXT
     rejected = sum(len(o.rejected) for o in record.groups)
     assert (record.metrics["episodes/rejected"], rejected > 0) == (rejected, True)
     assert record.metrics["episodes/trained"] == sum(len(o.trained) for o in record.groups)

@@ -6,7 +6,10 @@ from actors.learner_parts import trainer_settings
 from configs.schema import RunConfig
 from core.training.settings import TrainerSettings
 
-ELSEWHERE = {"model", "revision", "dtype", "seed", "constant_tokens", "schedule_steps", "credit", "temperature"}
+ELSEWHERE = {
+    "model", "revision", "dtype", "seed", "constant_tokens", "context_tokens", "schedule_steps", "credit",
+    "temperature",
+}  # fmt: skip
 """What other tables of the config say."""
 
 

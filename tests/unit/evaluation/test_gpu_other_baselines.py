@@ -93,6 +93,7 @@ def test_each_is_measured_once_and_remembered(stage):
     first = judged(stage)
     assert first.kind == "pass" and first.baseline_trouble == {}, first.feedback
     assert set(stage.measured.others) == set(MODES) <= set(stage.spent_s)
+    assert set(first.speedups) == {"eager", *MODES} and first.speedups["eager"] == first.speedup_low
     assert all(known(stage, name).median_ms > 0 and known(stage, name).calls > 0 for name in MODES)
     assert judged(stage).kind == "pass"
     assert set(stage.measured.others) == set(MODES) and not set(MODES) & set(stage.spent_s)

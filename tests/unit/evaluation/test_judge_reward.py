@@ -1,8 +1,9 @@
 """Scores by hand, for every shape of M4."""
 
+import msgspec
 import pytest
 
-from core.evaluation.reward import score
+from core.evaluation.reward import highest, score, success
 from core.evaluation.verdict import Verdict
 
 
@@ -48,6 +49,43 @@ def test_numbers_are_the_configs() -> None:
     assert score(failed(True), compiled=0.2) == pytest.approx(0.2)
     assert score(passed(1.4), shape="threshold", threshold=1.5) == 0.0
     assert score(passed(1.6), shape="threshold", threshold=1.5) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("over", "wanted"),
+    [
+        ({"eager": 3.0, "compile": 1.04}, 2.0),  # twice as fast as eager is no bar where torch.compile was measured
+        ({"eager": 1.1, "compile": 1.06}, 3.0),
+        ({"eager": 1.04, "compile": 1.2}, 1.0),
+        ({"eager": 1.1, "max-autotune": 1.06}, 3.0),
+        ({"eager": 1.1, "compile": 1.06, "max-autotune": 0.9}, 3.0),
+        ({"eager": 1.1}, 2.0),
+        ({"eager": 2.2}, 3.0),
+    ],
+)
+def test_milestones_are_the_published_ones_where_compile_was_measured(over: dict[str, float], wanted: float) -> None:
+    for baseline in over:  # whichever the speedup is over
+        verdict = msgspec.structs.replace(passed(over[baseline]), speedups=over)
+        if "compile" in over or baseline == "eager":
+            assert score(verdict, shape="milestone") == wanted
+
+
+TWICE, JUST = passed(2.2), passed(1.0)
+SHAPES = {
+    "graded": {}, "kevin": {}, "milestone": {}, "threshold": {},
+    "graded, other numbers": {"correct": 0.5}, "graded, small cap": {"speed_cap": 0.5}, "kevin, other": {"correct": 1.0},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_success_is_a_kernel_that_is_clearly_faster_and_no_score_is_above_the_highest(name: str) -> None:
+    told = {"shape": name.partition(",")[0], **SHAPES[name]}
+    bar = success(**told)
+    assert score(TWICE, **told) >= bar > score(failed(True), **told)
+    assert (score(JUST, **told) >= bar) == (told["shape"] == "threshold")  # which knows nothing above 1
+    assert bar <= score(passed(1e6), **told) <= highest(**told)
+    if told["shape"] != "kevin":
+        assert score(passed(1e6), **told) == highest(**told)
 
 
 def test_an_unknown_shape_is_refused() -> None:

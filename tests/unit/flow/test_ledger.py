@@ -209,6 +209,20 @@ def test_group_reasons_and_lines() -> None:
     assert not ledger.finished
 
 
+def test_what_was_sampled_for_nothing_is_counted_by_reason() -> None:
+    stale = Outcome(group_id="a", rejected=((0, "stale"), (1, "infra")), rejected_tokens=(4000, 0))
+    early = Outcome(group_id="b", rejected=((0, "stale"), (1, "stale")))  # of before they were counted
+    part = Outcome(group_id="c", trained=(0,), rejected=((1, "stale"),), rejected_tokens=(96,))
+    void = Outcome(group_id="d", rejected=((0, "stale"), (1, "stale")), rejected_tokens=(7, 7))
+    chain = [takes_over(1), step(1, stale, early, part), step(2, void), takes_over(2, at=1)]
+    ledger = settle(admit("a", "b", "c", "d"), chain)
+    assert ledger.episodes.rejected_tokens == {"stale": 4096, "infra": 0}
+    assert ledger.episodes.line() == (
+        "8 submitted = 1 trained + 5 rejected (4 stale of 4,096 tokens, 1 infra) + 2 pending"
+    )
+    assert ledger.as_dict()["episodes"]["rejected_tokens"]["stale"] == 4096 and not ledger.groups.rejected_tokens
+
+
 def test_conflicting_admissions_are_named() -> None:
     twice = [Admission(group_id="a", admission=0, size=2), Admission(group_id="a", admission=0, size=3)]
     shared = Admission(group_id="b", admission=0, size=2)

@@ -159,7 +159,9 @@ def test_rows_read_back_as_they_were_sent(tmp_path: Path) -> None:
         incarnation=2,
         step=5,
         version=5,
-        groups=(GroupOutcome(group_id="g", admission=3, trained=(0, 2), rejected=((1, "infra"),)),),
+        groups=(
+            GroupOutcome(group_id="g", admission=3, trained=(0, 2), rejected=((1, "infra"),), rejected_tokens=(12,)),
+        ),
         metrics={"reward/mean": 0.25, "grad_norm": float("nan")},
         at=12.5,
     )
@@ -167,11 +169,21 @@ def test_rows_read_back_as_they_were_sent(tmp_path: Path) -> None:
         record.append_steps([step], last_seq=1)
         record.append_metrics([{"at": 1.0, "actor": "learner", "tokens_total": 5.0}])
     (row,) = reading.steps(tmp_path)
-    assert row.groups == (Outcome(group_id="g", admission=3, trained=(0, 2), rejected=((1, "infra"),)),)
+    wanted = Outcome(group_id="g", admission=3, trained=(0, 2), rejected=((1, "infra"),), rejected_tokens=(12,))
+    assert row.groups == (wanted,)
     assert row.metrics == {"reward/mean": 0.25, "grad_norm": None}
     assert (row.incarnation, row.step, row.version, row.at) == (2, 5, 5, 12.5)
     assert list(reading.metrics(tmp_path)) == [{"at": 1.0, "actor": "learner", "tokens_total": 5.0}]
     assert json.loads((tmp_path / "record" / "position.json").read_text())[STEPS]["seq"] == 1
+
+
+def test_a_row_of_before_tokens_were_counted_is_read(tmp_path: Path) -> None:
+    group = {"group_id": "g", "admission": 3, "trained": [0], "rejected": [[1, "infra"]]}
+    row = {"kind": "step", "incarnation": 0, "step": 1, "version": 1, "groups": [group], "metrics": {}, "at": 1.0}
+    (tmp_path / "record").mkdir()
+    (tmp_path / "record" / "steps.jsonl").write_text(json.dumps(row) + "\n")
+    (read,) = reading.steps(tmp_path)
+    assert read.groups[0].rejected == ((1, "infra"),) and read.groups[0].rejected_tokens == ()
 
 
 def test_the_ledger_of_a_folder(tmp_path: Path) -> None:

@@ -66,15 +66,16 @@ def test_an_episode_that_is_one_token_altogether_has_nothing_that_predicts_it(tr
     assert trainer.step([empty])["refused/empty_completion"] == 1
 
 
-def test_a_sequence_beyond_the_budget_is_counted_and_its_return_still_counts(trainer):
+def test_a_sequence_beyond_the_context_is_counted_and_its_return_still_counts(trainer):
     samples = make_samples(4, seed=5)
     s = samples[0]
     long = msgspec.structs.replace(
-        s, ids=np.r_[s.ids, np.zeros(100, np.int32)], mask=np.r_[s.mask, np.zeros(100, np.uint8)],
-        logprobs=np.r_[s.logprobs, np.zeros(100, np.float32)], versions=np.r_[s.versions, np.full(100, -1, np.int32)],
+        s, ids=np.r_[s.ids, np.zeros(126, np.int32)], mask=np.r_[s.mask, np.zeros(126, np.uint8)],
+        logprobs=np.r_[s.logprobs, np.zeros(126, np.float32)], versions=np.r_[s.versions, np.full(126, -1, np.int32)],
     )  # fmt: skip
     numbers = trainer.step([long, *samples[1:]])
-    assert numbers["refused/longer_than_budget"] == 1 and numbers["samples"] == 3 and sane(numbers)
+    assert numbers["refused_tokens/longer_than_context"] == np.count_nonzero(s.mask) > 0
+    assert numbers["refused/longer_than_context"] == 1 and numbers["samples"] == 3 and sane(numbers)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

@@ -78,6 +78,7 @@ def test_refused_in_one_line(tmp_path, learner):
 def test_the_trainer_has_every_setting_of_the_config_and_the_same_defaults():
     ours, theirs = Learner().model_dump(), msgspec.to_builtins(TrainerSettings(model="m"))
     own = {"model", "revision", "dtype", "seed", "constant_tokens", "schedule_steps", "credit", "temperature"}
+    own |= {"context_tokens"}
     assert theirs.keys() - own == ours.keys()
     for name, value in ours.items():
         assert theirs[name] == value, name

@@ -16,7 +16,7 @@ from core.episodes.samples import Sample
 from core.training import flash
 from core.training.batch import make_batch
 from core.training.context import Split, attention, attention_backward
-from core.training.context_part import most_tokens, part
+from core.training.context_part import part
 from core.training.packing import pack
 from core.training.settings import TrainerSettings
 from core.training.trainer import Trainer
@@ -75,7 +75,6 @@ def test_chunks_of_equal_work_by_hand():
     first, second = (part(row, rank, 2) for rank in (0, 1))
     assert first.position_ids.tolist() == [0, 1, 6, 7] and second.position_ids.tolist() == [2, 3, 4, 5]
     assert first.split.ends() == (2, 8) and second.split.ends() == (4, 6)
-    assert most_tokens(5, 2) == 8 and most_tokens(6, 2) == 12 and most_tokens(5, 1) == 5
     with pytest.raises(ValueError, match="one at a time"):
         part(pack(long_samples([4, 5]), [1.0, 1.0], [1.0, 1.0]), 0, 2)
 
@@ -160,7 +159,7 @@ def test_two_ranks_that_share_samples_equal_one(answers, name):
     alone = Trainer(msgspec.convert(fields, TrainerSettings))
     shift(alone, norm=1.0)
     a, want = step(alone, long_samples(lengths, len(name), prompt))
-    assert a.get("refused/longer_than_budget", 0) == b.get("refused/longer_than_budget", 0) == (max(lengths) > 128)
+    assert a.get("refused/longer_than_context", 0) == b.get("refused/longer_than_context", 0) == (max(lengths) > 128)
     for figure in ("loss", "grad_norm", "kl", "entropy", "ratio_mean", "ratio_max", "tokens", "lag_mean", "ess",
                    "advantage_abs_mean"):  # fmt: skip
         assert b[figure] == pytest.approx(a[figure], abs=1e-5), figure
@@ -171,13 +170,15 @@ def test_two_ranks_that_share_samples_equal_one(answers, name):
 
 def test_what_lies_where():
     fields = settings_for("", ranks=2, **FIELDS)
-    samples = long_samples([90, 11, 30, 129, 64])
-    batches = [make_batch(samples, fields, vocab=VOCAB, rank=rank, world=2) for rank in (0, 1)]
-    assert [b.shared for b in batches] == [1, 1] and [b.bins[0] for b in batches] == [[0], [0]]
-    assert batches[0].refused == {"longer_than_budget": 1} and sum(b.tokens for b in batches) == 90 + 11 + 30 + 64
-    assert all(row.split is not None for b in batches for row in list(b.rows())[:1])
-    alone = make_batch(samples, fields, vocab=VOCAB, rank=0, world=1)
-    assert alone.shared == 0 and alone.refused == {"longer_than_budget": 2}
+    samples = long_samples([90, 11, 30, 129, 64, 301])
+    more = {"vocab": VOCAB, "context_tokens": 300}
+    batches = [make_batch(samples, fields, rank=rank, world=2, **more) for rank in (0, 1)]
+    assert [b.shared for b in batches] == [2, 2] and [b.bins[:2] for b in batches] == [[[0], [3]]] * 2
+    assert batches[0].refused == {"longer_than_context": 1}
+    assert sum(b.tokens for b in batches) == 90 + 11 + 30 + 129 + 64
+    assert all(row.split is not None for b in batches for row in list(b.rows())[:2])
+    alone = make_batch(samples, fields, rank=0, world=1, **more)
+    assert alone.shared == 0 and alone.refused == {"longer_than_context": 1} and [0] in alone.bins and [3] in alone.bins
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from core.algorithms.objectives import entropy
 from core.episodes.samples import Sample
 from core.training.attention import attention_kwargs, register
 from core.training.logprobs import chunked_logprobs
-from core.training.packing import pack, plan, refusal
+from core.training.packing import longest_sample, pack, plan, refusal
 
 
 def sample(n=6, trained=3, **fields):
@@ -66,12 +66,14 @@ def test_chunked_head_without_entropy_and_without_tokens():
 
 
 @settings(max_examples=60, deadline=None)
-@given(lengths=st.lists(st.integers(1, 100), max_size=40), ranks=st.integers(1, 4), budget=st.integers(100, 400))
-def test_plan_holds_every_sample_once_within_the_budget(lengths, ranks, budget):
+@given(lengths=st.lists(st.integers(1, 100), max_size=40), ranks=st.integers(1, 4), budget=st.integers(1, 400))
+def test_plan_holds_every_sample_once_and_packs_within_the_budget(lengths, ranks, budget):
+    """What is longer than the budget is alone in its row, and all ranks have as many rows."""
     bins = plan(lengths, budget_tokens=budget, ranks=ranks)
     assert len(bins) == ranks and len({len(rank) for rank in bins}) == 1
     assert sorted(i for rank in bins for micro in rank for i in micro) == list(range(len(lengths)))
-    assert all(sum(lengths[i] for i in micro) <= budget for rank in bins for micro in rank)
+    assert all(len(micro) == 1 or sum(lengths[i] for i in micro) <= budget for rank in bins for micro in rank)
+    assert sum(not micro for micro in bins[0]) == 0 or len(bins[0]) == 1 or max(lengths) > budget
 
 
 def test_plan_balances_ranks():
@@ -97,7 +99,7 @@ def test_packed_row_by_hand():
 def test_refusals_are_named_and_counted():
     bad_lp = np.array([0, 0, 0, np.nan, -1, -1], np.float32)
     rows = {
-        "longer_than_budget": sample(101),
+        "longer_than_context": sample(101),
         "empty_completion": sample(6, 0),
         "first_token_trained": sample(6, 6),
         "non_finite": sample(6, 3, logprobs=bad_lp),
@@ -105,7 +107,17 @@ def test_refusals_are_named_and_counted():
     }
     assert {reason: refusal(row, 100) for reason, row in rows.items()} == {reason: reason for reason in rows}
     assert refusal(sample(6, 3, ret=float("inf")), 100) == "non_finite"
-    assert refusal(sample(2, 1), 100) is None
+    assert refusal(sample(2, 1), 100) is None and refusal(sample(101)) is None
+
+
+def test_the_longest_sample_is_what_the_policy_could_have_read():
+    from types import SimpleNamespace
+
+    plain = SimpleNamespace(max_position_embeddings=4096)
+    scaled = SimpleNamespace(max_position_embeddings=4096, rope_scaling={"rope_type": "yarn", "factor": 4.0})
+    assert longest_sample(plain) == 4096 and longest_sample(scaled) == 16384
+    assert longest_sample(plain, 512) == longest_sample(scaled, 512) == 512
+    assert longest_sample(SimpleNamespace()) is None
 
 
 @pytest.fixture(scope="module")

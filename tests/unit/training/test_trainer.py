@@ -91,7 +91,7 @@ def test_loss_and_gradients_do_not_depend_on_cuts_or_order(policy_folder, denomi
     samples = make_samples(14, group=5)
     shuffled = [samples[i] for i in np.random.default_rng(3).permutation(len(samples))]
     runs = []
-    for batch, budget in ((samples, 4096), (samples, 45), (shuffled, 90)):
+    for batch, budget in ((samples, 4096), (samples, 45), (shuffled, 90), (shuffled, 12)):
         trainer = Trainer(
             settings_for(
                 policy_folder, max_tokens_per_rank=budget, denominator=denominator, constant_tokens=64, kl_coef=0.1
@@ -99,6 +99,7 @@ def test_loss_and_gradients_do_not_depend_on_cuts_or_order(policy_folder, denomi
         )
         runs.append(gradients(trainer, batch))
     assert runs[0][0]["micro_batches"] == 1 and runs[1][0]["micro_batches"] >= 5
+    assert max(len(s.ids) for s in samples) > 12 and runs[3][0]["samples"] == 14
     for numbers, grads in runs[1:]:
         assert numbers["loss"] == pytest.approx(runs[0][0]["loss"], abs=1e-5)
         assert numbers["entropy"] == pytest.approx(runs[0][0]["entropy"], abs=1e-5)

@@ -173,7 +173,8 @@ def messages(steps: int, seed: int = 0, groups: int = 4, size: int = 4) -> Itera
     for index in range(size):
         lost = tombstone(gid, index, f"composed/{name}", "poison", "three workers died on it")
         yield Ended(run_id=run_id, episode=lost, admission=number, size=size)
-    outcome = GroupOutcome(group_id=gid, admission=number, rejected=tuple((index, "poison") for index in range(size)))
+    rejected = tuple((index, "poison") for index in range(size))
+    outcome = GroupOutcome(group_id=gid, admission=number, rejected=rejected, rejected_tokens=(300,) * size)
     yield Step(
         run_id=run_id, kind="rejected", incarnation=incarnation, step=steps, version=steps, groups=(outcome,), at=at
     )

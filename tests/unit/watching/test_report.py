@@ -69,7 +69,8 @@ def test_the_page_is_whole_and_says_what_the_record_says(folder: Path) -> None:
         assert f"{100 * before.figures[name]:.0f} → {100 * after.figures[name]:.0f} %" in told
         assert f"{100 * (after.figures[name] - before.figures[name]):+.1f} pts" in told
     account = reading.ledger(folder).episodes
-    assert f"episodes {account.submitted} {account.trained} {account.rejected_total} (" in told
+    assert f"episodes {account.submitted} {account.trained} {account.rejected_total} ({account.reasons()})" in told
+    assert f"of {account.rejected_tokens['poison']:,} tokens" in account.reasons()
     rewards = [row.metrics["reward/mean"] for row in gather_steps(folder)]
     assert f"{sum(rewards[:3]) / 3:.2f} → {sum(rewards[-3:]) / 3:.2f}" in told
     assert "balanced" in told and "20 steps" in told and "restarted from step 7; 3 steps made again" in told
