@@ -11,6 +11,7 @@ from typing import Any
 from configs.differences import Change
 from configs.load import ConfigError
 from configs.schema import RunConfig
+from core.parsing import parse
 
 _LEARNERS = ("learner.", "run.steps")
 """The others of those that decide what the learner computes are the run's identity, and never change."""
@@ -53,8 +54,10 @@ def _put(values: dict[str, Any], name: str, text: str) -> None:
 
 def value_of(text: str) -> Any:
     """The reverse of `core.shown.shown`, for what a config holds. Raises ValueError or SyntaxError."""
-    tree = ast.parse(text, mode="eval")
-    return ast.literal_eval(_Words().visit(tree))
+    match parse(text).body:
+        case [ast.Expr(value)]:
+            return ast.literal_eval(_Words().visit(value))
+    raise ValueError("it is no value")
 
 
 class _Words(ast.NodeTransformer):

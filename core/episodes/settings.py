@@ -37,7 +37,7 @@ class PlaySettings(msgspec.Struct, frozen=True, kw_only=True):
             name: getattr(section, name)
             for section in sections
             for name in cls.__struct_fields__
-            if hasattr(section, name)
+            if getattr(section, name, None) is not None
         }
         if found.get("success_score") == "never":
             found["success_score"] = math.inf

@@ -220,7 +220,7 @@ def test_a_held_out_answer_that_is_too_large_goes_without_its_kernels(tmp_path):
         await stage.open()
         await stage.policy(0, *stage.write(0))
         async with stage.generator() as (_, work):
-            stage.server.max_message = 1400
+            stage.server.max_message = 1800
             await stage.request("held", size=2, heldout=True, version=0)
 
             async def answered():

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from actors.learner import LostCheckpoints
+from actors.learner_parts import LostCheckpoints
 from bus import facts
 from configs.schema import RunConfig
 from core.checkpoints import store

@@ -92,7 +92,7 @@ def test_who_waits_for_a_verdict_waits_as_long_as_the_pool_does_for_its_worker(s
     class Told(_Worker):
         async def ask(self, request, timeout_s):
             asked.append(timeout_s)
-            return PASS
+            return worker.Answer(verdict=PASS)
 
     judging = PoolJudging(settings, 1, FaultBook(threshold=1))
     one = Told(settings, [worker.Answer(verdict=PASS)])

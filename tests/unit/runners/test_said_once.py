@@ -139,13 +139,12 @@ async def a_damaged_checkpoint(folder):
 
 
 async def damaged_ones_at_a_resume(folder):
-    from actors.learner import Learner
+    from actors.learner_parts import where_to_go_on
 
     broker, made, bus = a_bus("learner-0")
     await broker.ensure(made)
     (folder.checkpoints / "step-000002").mkdir(parents=True)
-    one = Learner(load("configs/demo.toml", ["run.name=own"]), bus, "learner-0", folder, SystemClock(), compute=None)
-    assert await one._where_to_go_on() == (None, None)
+    assert await where_to_go_on(bus, folder.checkpoints, 2) == (None, None)
     return await bus.read_facts(1)
 
 

@@ -158,7 +158,7 @@ def test_every_number_of_a_step_is_in_the_table_of_metrics(policy_folder, fields
     sent = make_samples(6)
     sent[0] = msgspec.structs.replace(sent[0], ret=float("nan"))
     numbers = {**trainer.step(sent), **trainer.step(sent[:1])}
-    varying = {"lag/[^/]+/": "lag/LAG/", "(refused|refused_step)/.+": r"\1/REASON"}
+    varying = {"lag/[^/]+/": "lag/LAG/", "(refused|refused_tokens|refused_step)/.+": r"\1/REASON"}
     told = {re.sub("^masked_share/.+", "masked_share/CORRECTION", key) for key in numbers}
     for pattern, name in varying.items():
         told = {re.sub(f"^{pattern}", name, key) for key in told}
