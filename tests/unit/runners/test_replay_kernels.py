@@ -17,33 +17,9 @@ from core.evaluation.reward import score
 from core.evaluation.verdict import Verdict
 from core.identity import digest
 from core.record.record import Record
+from tests.unit.runners.scaled_kernels import KERNEL, TASK
 from tests.unit.runners.typed import ROOT, kernelmill, refused
 
-TASK = """
-import torch
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return torch.relu(x) * {factor} + 1.0
-def get_inputs():
-    return [torch.randn(60, 70)]
-def get_init_inputs():
-    return []
-"""
-KERNEL = """
-import torch
-import triton
-import triton.language as tl
-@triton.jit
-def scaled(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + at, mask=at < n)
-    tl.store(out_ptr + at, tl.maximum(x, 0.0) * {factor} + 1.0, mask=at < n)
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        out = torch.empty_like(x)
-        scaled[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)
-        return out
-"""
 PASS = Verdict(candidate_key="k", kind="pass", compiled=True, correct=True, speedup=1.5, speedup_low=1.5)
 WRONG = Verdict(candidate_key="k", kind="fail", compiled=True, category="wrong_value", stage="correctness")
 INFRA = Verdict(candidate_key="k", kind="infra", category="infra")
