@@ -37,7 +37,7 @@ def measured(run: str | Path, config: Mapping[str, Any], judge_cards: int = 0) -
     chain = list(reading.steps(run))
     steps = settled(chain, staleness, int(config.get("run", {}).get("steps", 0)))
     if len(steps) < LEAST_STEPS + 1:
-        raise RecordError(f"{run}: {_too_few(sum(row.kind == 'step' for row in chain), staleness)}")
+        raise RecordError(f"{run}: {_too_few(chain, staleness)}")
     begin, end, made = steps[0].at, steps[-1].at, steps[1:]
     stretches = _stretches(run, config.get("bus", {}).get("dead_after_s", 7.0) + 2 * METRICS_EVERY_S)
     generators, evaluators = (totals(stretches, kind, begin, end) for kind in ("generator", "evaluator"))
@@ -82,12 +82,17 @@ def measured(run: str | Path, config: Mapping[str, Any], judge_cards: int = 0) -
     )
 
 
-def _too_few(made: int, staleness: int) -> str:
-    first = max(FIRST_STEPS, staleness + 1)
+def _too_few(chain: Sequence[StepRow], staleness: int) -> str:
+    made, first = sum(row.kind == "step" for row in chain), max(FIRST_STEPS, staleness + 1)
+    over = bool(chain) and chain[-1].kind == "finished"
+    begun = next((row.step for row in reversed(chain) if row.kind == "incarnation"), 0)
+    # Who goes on with a finished run begins anew: the first steps after that are left out as well.
+    wanted = (chain[-1].step if over else begun) + first + staleness + LEAST_STEPS
+    then = "go on with it and have it make" if over else "come back later; it must make"
     return (
         f"{made} {'step was' if made == 1 else 'steps were'} made, too few to measure: the first {first} of a run, or "
         f"since it was taken up again, and the last {staleness} of a finished one are left out, and {LEAST_STEPS} more "
-        f"must be there; come back later, or have it make {first + staleness + LEAST_STEPS} (run.steps)"
+        f"must be there; {then} {wanted} at least (run.steps)"
     )
 
 

@@ -1,6 +1,7 @@
 """`kernelmill plan`: what it makes of records whose answers are known, and what it says where they tell too little."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -185,13 +186,32 @@ def test_runs_that_tell_too_little_are_refused_in_one_line(tmp_path, capsys):
     none = recorded(tmp_path / "none", steps=1)
     (none / "record" / "steps.jsonl").write_text("")
     told = refused(capsys, none)
-    assert "0 steps were made, too few to measure" in told and "have it make 8 (run.steps)" in told
+    assert (
+        "0 steps were made, too few to measure" in told
+        and "come back later; it must make 8 at least (run.steps)" in told
+    )
     assert "7 steps were made, too few" in refused(capsys, recorded(tmp_path / "few", steps=7))
     silent = recorded(tmp_path / "silent")
     (silent / "record" / "metrics.jsonl").unlink()
     assert "nothing is known of generation" in refused(capsys, silent)
     (silent / "config.json").unlink()
     assert "holds no config.json" in refused(capsys, silent)
+
+
+def test_what_a_finished_run_is_told_to_make_is_enough(tmp_path, capsys):
+    """Who goes on with it begins a life of its own, whose first steps are left out too."""
+    run = recorded(tmp_path / "over", steps=6)
+    with Record(run) as record:
+        record.append_steps([Step(run_id="r", kind="finished", incarnation=0, step=6, version=6, at=START + 121)])
+    wanted = int(re.search(r"go on with it and have it make (\d+) at least", refused(capsys, run))[1])
+    for steps, code in ((wanted, 0), (wanted - 1, 2)):
+        again = recorded(tmp_path / f"on-{steps}", steps=steps)
+        lines = [json.loads(line) for line in (again / "record" / "steps.jsonl").read_text().splitlines()]
+        later = [{**line, "incarnation": 1} if line["step"] > 6 else line for line in lines]
+        later.insert(7, {**lines[0], "incarnation": 1, "step": 6, "version": 6, "at": START + 121})
+        (again / "record" / "steps.jsonl").write_text("".join(json.dumps(line) + "\n" for line in later))
+        assert cli.main(["plan", str(again)]) == code
+    assert wanted == 14
 
 
 def test_too_few_cards_are_refused_in_one_line(tmp_path, capsys):
