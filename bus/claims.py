@@ -59,6 +59,8 @@ class Claims:
         """Raises codec.Refused when the file is not there in `PATIENCE_S`, or not what was claimed."""
         if not _NAME.fullmatch(claim.file):
             raise codec.Refused("malformed", f"a claim of {claim.file!r}, which is no name of an episode's file")
+        if not 0 <= claim.nbytes <= MAX_BYTES:
+            raise codec.Refused("malformed", f"a claim of {claim.nbytes} bytes, at most {MAX_BYTES} are read")
         path = self._folder / claim.file
         until = time.monotonic() + PATIENCE_S
         while True:
@@ -101,11 +103,15 @@ def _sha256(data: bytes) -> str:
 def _write(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     half = path.with_name(f"{path.name}.{os.getpid()}.half")
-    with half.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    half.replace(path)
+    try:
+        with half.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        half.replace(path)
+    except BaseException:
+        half.unlink(missing_ok=True)
+        raise
 
 
 def _read(path: Path, nbytes: int) -> bytes:

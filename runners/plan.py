@@ -13,6 +13,9 @@ from runners.usage import UsageError, not_negative
 SHOWN = 8
 """Splits printed before the rest is only counted."""
 
+MOST = 10_000
+"""Cards, or processes: every way to split them is looked at."""
+
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = subparsers.add_parser(
@@ -54,8 +57,8 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def positive(text: str) -> int:
-    if not not_negative(text):
-        raise argparse.ArgumentTypeError(f"got {text!r}, wanted a whole number from 1 on")
+    if not 1 <= not_negative(text) <= MOST:
+        raise argparse.ArgumentTypeError(f"got {text!r}, wanted a whole number from 1 to {MOST}")
     return int(text)
 
 

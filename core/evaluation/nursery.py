@@ -181,6 +181,8 @@ def of_zygotes(environment: dict[str, str]) -> Nursery:
     with _lock:
         found = _nurseries.get(key)
         if found is None or not found.running:
+            if found is not None:
+                found.end()
             main_thread = threading.current_thread() is threading.main_thread()  # others may be short
             found = _nurseries[key] = Nursery(_zygotes, environment, "/", with_thread=main_thread)
         return found

@@ -254,7 +254,10 @@ class JudgePool:
         return Verdict(candidate_key=request.key, kind="infra", stage="load", category="infra", feedback=feedback)
 
     def _running_nursery(self) -> Nursery:
-        if self._nursery is None or not self._nursery.running:
+        if self._nursery is not None and not self._nursery.running:
+            self._nursery.end()
+            self._nursery = None
+        if self._nursery is None:
             self._nursery = Nursery(_command, _environment(), None, with_thread=True)  # that of the loop
         return self._nursery
 

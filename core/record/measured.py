@@ -23,6 +23,8 @@ FIRST_STEPS = 2
 """Left out at least."""
 LEAST_STEPS = 3
 """That are measured."""
+MOST_S = 1e7
+"""That a step can take."""
 BYTES_OF_STATE = 16
 """Per parameter that is trained: master, gradient and two moments, in float32."""
 GIB = 2.0**30
@@ -48,6 +50,12 @@ def measured(run: str | Path, config: Mapping[str, Any], judge_cards: int = 0) -
             f"generator that ended episodes, so nothing is known of generation; did a recorder run all the time?"
         )
     times = [step_of(row.at, row.metrics) for row in made]
+    spent = [step.training_s + step.exposed_s for step in times]
+    if not all(0 <= seconds < MOST_S for seconds in spent) or not sum(spent):
+        raise RecordError(
+            f"{run}: steps {made[0].step} to {made[-1].step} have no times in record/steps.jsonl, or none that a step "
+            f"can take, so nothing is known of training: take another run"
+        )
     alone = _alone(stretches, begin, end)
     tokens = generators.gains["tokens_total"] / ended
     judged = evaluators.gains.get("judged", 0.0) if evaluators.seconds >= KNOWN * (end - begin) else 0.0

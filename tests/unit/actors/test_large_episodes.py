@@ -156,6 +156,25 @@ def test_a_claim_that_names_a_file_elsewhere_is_refused(scene):
     scene.play(main)
 
 
+@pytest.mark.parametrize("nbytes", [-1, claims.MAX_BYTES + 1, 2**62, 2**64 - 1])
+def test_a_claim_of_a_size_that_no_episode_has_is_refused(tmp_path, nbytes):
+    file = f"{'a' * 32}-0-{'b' * 16}.ended"
+    (tmp_path / file).write_bytes(b"x")
+    claim = Claim(run_id="r", file=file, sha256="", nbytes=nbytes, admission=0, size=1, task_id="t")
+    with pytest.raises(codec.Refused, match="at most"):
+        asyncio.run(claims.Claims(tmp_path).get(claim))
+
+
+def test_half_a_file_does_not_stay(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(claims.os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        claims._write(tmp_path / "one.ended", b"data")
+    assert not list(tmp_path.iterdir())
+
+
 def test_files_that_nobody_claims_go_and_others_stay(scene, monkeypatch):
     async def main():
         bus = await scene.join("generator-0")

@@ -49,6 +49,7 @@ def test_a_nursery_that_is_gone_takes_its_zygotes_along_and_is_replaced(zygotes)
         zygote.wait_ready(DEADLINE_S)
     before = [zygote.pid for zygote in zygotes]
     parent = psutil.Process(before[0]).ppid()
+    gone = next(one for one in nursery._nurseries.values() if one._process.pid == parent)
     os.kill(parent, signal.SIGKILL)
     for zygote in zygotes:
         assert zygote._process.wait(DEADLINE_S) == -signal.SIGKILL
@@ -57,6 +58,7 @@ def test_a_nursery_that_is_gone_takes_its_zygotes_along_and_is_replaced(zygotes)
     for zygote in zygotes:
         zygote.wait_ready(DEADLINE_S)
         assert zygote.pid not in before and psutil.Process(zygote.pid).ppid() != parent
+    assert gone._handle == -1 and gone._process.returncode is not None, "neither a descriptor nor a zombie stays"
 
 
 def test_what_can_not_be_imported_is_told_of_each_zygote(monkeypatch, capfd, tmp_path):

@@ -16,6 +16,8 @@ CONFIGS = Path(__file__).parents[3] / "configs"
 STEP_S, EPISODES = 20.0, 32
 START = 1_750_000_000.0
 
+TIMES = ("time/learner_s", "time/prepare_exposed_s", "time/publish_exposed_s", "time/checkpoint_exposed_s")
+
 
 def recorded(folder, recipe="demo.toml", *overrides, steps=16, metrics=None, generator=None, evaluator=None, size=0):
     """A run that makes 32 episodes in each step of 20 s: its generator is busy for 8 s of them, each of its judging
@@ -191,6 +193,9 @@ def test_runs_that_tell_too_little_are_refused_in_one_line(tmp_path, capsys):
         and "come back later; it must make 8 at least (run.steps)" in told
     )
     assert "7 steps were made, too few" in refused(capsys, recorded(tmp_path / "few", steps=7))
+    for odd in (0.0, 1e308):
+        timeless = recorded(tmp_path / f"timeless-{odd}", metrics=dict.fromkeys(TIMES, odd))
+        assert "nothing is known of training" in refused(capsys, timeless)
     silent = recorded(tmp_path / "silent")
     (silent / "record" / "metrics.jsonl").unlink()
     assert "nothing is known of generation" in refused(capsys, silent)
@@ -226,7 +231,8 @@ def test_too_few_cards_are_refused_in_one_line(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("option", "value", "said"),
     [
-        ("--cards", "0", "wanted a whole number from 1 on"),
+        ("--cards", "0", "wanted a whole number from 1 to 10000"),
+        ("--cards", "1000000000", "wanted a whole number from 1 to 10000"),
         ("--scaling", "1.5", "wanted 0.5 (no faster) to 1 (twice as fast), or a run's folder"),
         ("--card-gib", "much", "wanted a number above 0"),
         ("--cores", "nan", "wanted a number above 0"),
